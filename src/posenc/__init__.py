@@ -1,0 +1,107 @@
+"""posenc: every published position encoding for transformers, right, fast, and comparable on your own data.
+
+A position encoding is a function of position, and it enters a transformer at one of five places: absolute, rotary,
+bias, content, conditional. `attention(q, k, v, *encodings, positions=...)` composes those of the middle three.
+
+torch is imported when a name that needs it is first used, so that `posenc.reference` and `posenc list` do without.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posenc import catalog, reference
+    from posenc.attend import attention, explain
+    from posenc.embedding import Absolute, Conditional
+    from posenc.encoding import Encoding
+    from posenc.inside import BiasEncoding, ContentEncoding, RotaryEncoding
+    from posenc.layer import KeyValueCache, SelfAttention
+    from posenc.layout import Positions
+    from posenc.positions import coordinates, grid, packed, padded, sequence
+    from posenc.relative import Relative, relative_index, relative_to_absolute, skew
+    from posenc.resize import resize_table
+    from posenc.schemes.absolute import Fourier, Learned, Sinusoidal
+    from posenc.schemes.bias import ALiBi, RelativePositionBias, T5Bias, alibi_slopes, t5_bucket
+    from posenc.schemes.conditional import ConditionalEncoding
+    from posenc.schemes.content import RelativeLogits, Shaw, SinusoidalLogits
+    from posenc.schemes.rotary import Rotary
+    from posenc.term import Bias, Content, Part, Rotation, Term
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "attend": ["attention", "explain"],
+    "embedding": ["Absolute", "Conditional"],
+    "encoding": ["Encoding"],
+    "inside": ["BiasEncoding", "ContentEncoding", "RotaryEncoding"],
+    "layer": ["KeyValueCache", "SelfAttention"],
+    "layout": ["Positions"],
+    "positions": ["coordinates", "grid", "packed", "padded", "sequence"],
+    "relative": ["Relative", "relative_index", "relative_to_absolute", "skew"],
+    "resize": ["resize_table"],
+    "schemes.absolute": ["Fourier", "Learned", "Sinusoidal"],
+    "schemes.bias": ["ALiBi", "RelativePositionBias", "T5Bias", "alibi_slopes", "t5_bucket"],
+    "schemes.conditional": ["ConditionalEncoding"],
+    "schemes.content": ["RelativeLogits", "Shaw", "SinusoidalLogits"],
+    "schemes.rotary": ["Rotary"],
+    "term": ["Bias", "Content", "Part", "Rotation", "Term"],
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ALiBi",
+    "Absolute",
+    "Bias",
+    "BiasEncoding",
+    "Conditional",
+    "ConditionalEncoding",
+    "Content",
+    "ContentEncoding",
+    "Encoding",
+    "Fourier",
+    "KeyValueCache",
+    "Learned",
+    "Part",
+    "Positions",
+    "Relative",
+    "RelativeLogits",
+    "RelativePositionBias",
+    "Rotary",
+    "RotaryEncoding",
+    "Rotation",
+    "SelfAttention",
+    "Shaw",
+    "Sinusoidal",
+    "SinusoidalLogits",
+    "T5Bias",
+    "Term",
+    "alibi_slopes",
+    "attention",
+    "catalog",
+    "coordinates",
+    "explain",
+    "grid",
+    "packed",
+    "padded",
+    "reference",
+    "relative_index",
+    "relative_to_absolute",
+    "resize_table",
+    "sequence",
+    "skew",
+    "t5_bucket",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("catalog", "reference"):
+        return import_module(f"posenc.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'posenc' has no attribute {name!r}")
+    value = getattr(import_module(f"posenc.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,117 @@
+"""The five places where a position encoding enters a transformer: one base class a place.
+
+To add a scheme is to subclass the class of its place and write its one function:
+
+* `Absolute.vectors(coordinates)`: position -> vector, added to the embeddings
+* `RotaryEncoding.frequencies()`: angle = position * frequency, turning queries and keys
+* `BiasEncoding.bias(relative)`: relative position -> a number per head, added to the logits
+* `ContentEncoding.parts(relative)`: relative position -> a vector that meets the query (or joins the values)
+* `Conditional.neighbourhood(x)`: neighbourhood -> vector, added to the embeddings
+
+Evaluated at positions, an encoding of the middle three gives a `Term`, which every layer of a model can share.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from posenc.layout import Device, Positions
+from posenc.relative import Relative
+from posenc.term import Term
+
+__all__ = ["Encoding", "arithmetic_dtype", "axis_names", "deal", "require_axes", "require_heads", "require_positions"]
+
+
+class Encoding(nn.Module):
+    """A scheme's parameters and its function of position."""
+
+    place: ClassVar[str]
+    axes: int = 1
+    num_heads: int | None = None
+    """Number of heads that the encoding has numbers for, or None where any number share them."""
+
+    def check(self, relative: Relative) -> None:
+        """Raise where the encoding cannot serve these positions."""
+
+    def term(
+        self,
+        positions: Positions,
+        key_positions: Positions | None = None,
+        *,
+        device: Device = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Term:
+        """The encoding evaluated at the positions of queries and keys, for every layer of a model to share.
+
+        `dtype` is that of the arithmetic: float32, or float64 for a model in float64. A term with gradients lives for
+        one backward pass.
+        """
+        require_positions(positions)
+        relative = Relative(positions, key_positions)
+        require_axes(self, relative.queries)
+        self.check(relative)
+        return self._evaluate(relative, device, dtype)
+
+    def _evaluate(self, relative: Relative, device: Device, dtype: torch.dtype) -> Term:
+        raise TypeError(
+            f"{type(self).__name__} acts on embeddings and has no term: "
+            "apply it to them before attention, as in x = encoding(x)"
+        )
+
+
+def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which attention and its terms compute: float64 for float64, float32 for all narrower."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def deal(total: int, axes: int) -> list[int]:
+    """Shares of `total` for each axis, as even as they go, earlier axes first.
+
+    >>> deal(7, 3)
+    [3, 2, 2]
+    """
+    return [total // axes + (axis < total % axes) for axis in range(axes)]
+
+
+def require_positions(positions: object) -> None:
+    """Raise TypeError for anything but a layout."""
+    if not isinstance(positions, Positions):
+        raise TypeError(
+            f"positions must be made by posenc.sequence, grid, packed, padded or coordinates, "
+            f"got {type(positions).__name__}: wrap numbers in posenc.coordinates"
+        )
+
+
+def require_axes(encoding: Encoding, positions: Positions) -> None:
+    """Raise ValueError where positions have another number of axes than the encoding."""
+    if positions.axes != encoding.axes:
+        wanted = "posenc.sequence(length)" if encoding.axes == 1 else f"posenc.grid({axis_names(encoding.axes)})"
+        raise ValueError(
+            f"{type(encoding).__name__} was made for positions with {_count(encoding.axes)}, "
+            f"got {_count(positions.axes)}: pass positions={wanted}, or make it for {_count(positions.axes)}"
+        )
+
+
+def require_heads(name: str, x: Tensor, head_dim: int, scheme: str, num_heads: int | None = None) -> None:
+    """Raise where a tensor is not [batch, heads, tokens, head_dim] for an encoding."""
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be a real tensor, got {x.dtype}: convert it to float32 or bfloat16")
+    if x.ndim != 4 or x.shape[-1] != head_dim:
+        raise ValueError(
+            f"{name} must be [batch, heads, tokens, {head_dim}] for this {scheme}, got shape {tuple(x.shape)}: "
+            f"make the {scheme} with head_dim={x.shape[-1] if x.ndim else 1}, or reshape {name}"
+        )
+    if num_heads is not None and x.shape[1] != num_heads:
+        raise ValueError(
+            f"{scheme} was made for {num_heads} heads, got {x.shape[1]} in {name}: make it with num_heads={x.shape[1]}"
+        )
+
+
+def _count(axes: int) -> str:
+    return "1 axis" if axes == 1 else f"{axes} axes"
+
+
+def axis_names(axes: int) -> str:
+    """What a grid of so many axes is called with, for messages."""
+    return {2: "height, width", 3: "frames, height, width"}.get(axes, ", ".join("abcdefgh"[:axes]))

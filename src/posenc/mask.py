@@ -1,0 +1,89 @@
+"""Who sees whom: causal by order, windows, documents, padding, and masks of the caller's own.
+
+Everything combines by "and". What can be said without an L x L mask is said by `kind`, from the structure of the
+positions alone, so that a fused kernel needs no mask where none is needed.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from posenc.layout import Device, Positions
+
+__all__ = ["Visibility"]
+
+
+class Visibility:
+    """Which keys each query may attend to."""
+
+    def __init__(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        causal: bool = False,
+        window: int | None = None,
+        mask: Bool[Tensor, "#b #h #i #j"] | None = None,
+        key_mask: Bool[Tensor, "b j"] | None = None,
+        newest: bool = False,
+    ) -> None:
+        """`newest` says that the queries are the last tokens of the keys."""
+        if window is not None and (isinstance(window, bool) or not isinstance(window, int | torch.SymInt)):
+            raise TypeError(f"window must be an integer number of tokens, got {window!r}: pass None for no window")
+        if window is not None and window < 0:
+            raise ValueError(f"window must be 0 or more, got {window}: pass None for no window")
+        self.queries, self.keys = queries, keys
+        self.window, self.mask, self.key_mask = window, mask, key_mask
+        in_order = newest and keys.ordered
+        self.causal = causal and not (in_order and queries.length == 1)  # the newest token sees everything
+        self._by_index = in_order and queries is keys
+
+    @property
+    def kind(self) -> Literal["all", "causal", "mask"]:
+        """Every key, the lower triangle, or what `allowed` says."""
+        structured = self.keys.document() is not None or self.keys.present() is not None
+        if structured or self.window is not None or self.mask is not None or self.key_mask is not None:
+            return "mask"
+        if not self.causal:
+            return "all"
+        return "causal" if self._by_index else "mask"
+
+    def allowed(self, device: Device = None) -> Bool[Tensor, "#b #h #i #j"] | None:
+        """True where query i may attend to key j, or None where every query sees every key."""
+        parts = [self._order(device), self._documents(device), self.mask]
+        present = self.keys.present(device)
+        parts += [None if tokens is None else tokens[:, None, None, :] for tokens in (present, self.key_mask)]
+        combined: Tensor | None = None
+        for part in parts:
+            if part is not None:
+                combined = part if combined is None else combined & part
+        return combined
+
+    def _order(self, device: Device) -> Tensor | None:
+        if not self.causal and self.window is None:
+            return None
+        after = _pairwise(self.queries.order(device), self.keys.order(device))
+        allowed = after >= 0 if self.causal else None
+        if self.window is not None:
+            near = after.abs() <= self.window
+            allowed = near if allowed is None else allowed & near
+        return allowed
+
+    def _documents(self, device: Device) -> Tensor | None:
+        queries, keys = self.queries.document(device), self.keys.document(device)
+        if queries is None and keys is None:
+            return None
+        if queries is None or keys is None:
+            raise ValueError(
+                "queries and keys must both say their documents, got one that does not: "
+                "pass packed positions, or coordinates with document=, for both"
+            )
+        return _pairwise(queries, keys) == 0
+
+
+def _pairwise(queries: Tensor, keys: Tensor) -> Tensor:
+    """Query minus key for every pair, `[b, 1, i, j]`."""
+    queries, keys = (x if x.ndim == 2 else x[None] for x in (queries, keys))
+    return queries[:, None, :, None] - keys[:, None, None, :]

@@ -1,0 +1,113 @@
+"""Which backend computes an attention, and why not the others.
+
+A plan is made from facts alone (places, structure, dtype, device, gradients, masks); it never reads a tensor. Reasons
+are constants, so that a compiled model makes one graph for all lengths; only `explain` turns them into sentences.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from posenc.mask import Visibility
+from posenc.term import Bias, Content, Term
+
+__all__ = ["Backend", "Facts", "Plan", "Problem", "choose"]
+
+
+class Facts(NamedTuple):
+    """What a backend may decide by."""
+
+    terms: tuple[str, ...]
+    """Kinds of the terms left in the logits; a rotation is applied before."""
+    visibility: str
+    """ "all", "causal" or "mask"."""
+    dtype: torch.dtype
+    device: str
+    gradients: bool
+    dropout: bool
+
+
+class Problem(NamedTuple):
+    """One attention to compute, its rotations applied."""
+
+    q: Float[Tensor, "b h i d"]
+    k: Float[Tensor, "b g j d"]
+    v: Float[Tensor, "b g j e"]
+    unrotated_q: Float[Tensor, "b h i d"]
+    """What content terms meet."""
+    terms: list[Bias | Content]
+    visibility: Visibility
+    scale: float
+    dropout: float
+
+    @property
+    def facts(self) -> Facts:
+        tensors = [self.q, self.k, self.v, *(tensor for term in self.terms for tensor in term.tensors())]
+        return Facts(
+            tuple(term.kind for term in self.terms),
+            self.visibility.kind,
+            self.q.dtype,
+            self.q.device.type,
+            torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
+            self.dropout > 0,
+        )
+
+
+class Backend(Protocol):
+    """A way to compute attention: a module with these three names."""
+
+    NAME: str
+
+    def refuses(self, facts: Facts) -> list[str]:
+        """Why these facts are not for this backend; empty where it computes them exactly."""
+
+    def run(self, problem: Problem) -> Float[Tensor, "b h i e"]:
+        """The output, in q's dtype."""
+
+
+class Plan(NamedTuple):
+    """The backend that was chosen and the reasons against each one that comes before it."""
+
+    backend: Backend
+    facts: Facts
+    refusals: dict[str, list[str]]
+    passed_over: list[str]
+
+    def __str__(self) -> str:
+        terms = ", ".join(self.facts.terms) or "none"
+        gradients = "with" if self.facts.gradients else "without"
+        lines = [
+            f"backend: {self.backend.NAME}",
+            f"  terms in the logits: {terms}; visibility: {self.facts.visibility}; {self.facts.dtype} "
+            f"on {self.facts.device}, {gradients} gradients",
+        ]
+        lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
+        lines += [f"  not {name}: {self.backend.NAME} comes first" for name in self.passed_over]
+        return "\n".join(lines)
+
+
+def choose(facts: Facts, backends: SequenceOf[Backend], wanted: str = "auto") -> Plan:
+    """The first of `backends` that refuses nothing, or the wanted one.
+
+    Raises ValueError for an unknown name, and where the wanted backend refuses.
+    """
+    names = [backend.NAME for backend in backends]
+    if wanted != "auto" and wanted not in names:
+        raise ValueError(
+            f"backend must be one of auto, {', '.join(names)}, got {wanted!r}: leave it out for the fastest"
+        )
+    refusals: dict[str, list[str]] = {}
+    for place, backend in enumerate(backends):
+        reasons = backend.refuses(facts) if wanted in ("auto", backend.NAME) else [f"backend={wanted!r} was asked for"]
+        if not reasons:
+            return Plan(backend, facts, refusals, names[place + 1 :])
+        refusals[backend.NAME] = reasons
+    raise ValueError(f"backend {wanted!r} cannot compute this: {'; '.join(refusals[wanted])}: leave backend out")
+
+
+def left_in_logits(terms: SequenceOf[Term]) -> list[Bias | Content]:
+    """The terms that act on the logits."""
+    return [term for term in terms if isinstance(term, Bias | Content)]

@@ -1,0 +1,232 @@
+"""Relative positions of a query layout and a key layout: relative = query position - key position.
+
+Everything that depends on the relative position alone is a function on a box of integer lags, one interval an axis,
+and each token has one additive code: `box[code_query[i] + code_key[j]]` is the entry of the pair (i, j), for sequences,
+grids, packed and padded batches alike. `relative_to_absolute` and `skew` are the same lookup for one axis by reshaping.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from posenc.layout import Device, Positions, assert_on_device
+from posenc.positions import grid, sequence
+
+__all__ = ["Relative", "relative_index", "relative_to_absolute", "skew"]
+
+
+class Relative:
+    """The relative positions of queries (i) to keys (j), in whatever form a scheme or a backend asks for."""
+
+    def __init__(self, queries: Positions, keys: Positions | None = None) -> None:
+        keys = queries if keys is None else keys
+        if queries.axes != keys.axes:
+            raise ValueError(
+                f"queries and keys must stand on the same axes, got {queries.axes} and {keys.axes}: "
+                "give both layouts as grids, or both as sequences"
+            )
+        self.queries, self.keys = queries, keys
+
+    @classmethod
+    def of(cls, queries: int, keys: int, positions: Positions | None, key_positions: Positions | None) -> "Relative":
+        """The layouts of `queries` and `keys` tokens, from what a caller says of them.
+
+        Nothing: the queries are the last tokens of a sequence of keys. Only `positions`: they are of the keys, and the
+        queries are the last of them. Both: each its own.
+        """
+        for name, layout in (("positions", positions), ("key_positions", key_positions)):
+            if layout is not None and not isinstance(layout, Positions):
+                raise TypeError(
+                    f"{name} must be made by posenc.sequence, grid, packed, padded or coordinates, "
+                    f"got {type(layout).__name__}: wrap numbers in posenc.coordinates"
+                )
+        if positions is None and key_positions is not None:
+            raise ValueError(
+                "key_positions needs positions too, got key_positions alone: pass the queries' as positions"
+            )
+        if key_positions is None:
+            key_positions = sequence(keys) if positions is None else positions
+            if key_positions.length != keys:
+                raise ValueError(
+                    f"positions must cover the {keys} keys, got {key_positions.length} tokens: "
+                    "pass positions for the queries and key_positions for the keys"
+                )
+            return cls(key_positions.last(queries), key_positions)
+        assert positions is not None
+        for name, layout, length in (("positions", positions, queries), ("key_positions", key_positions, keys)):
+            if layout.length != length:
+                raise ValueError(
+                    f"{name} must cover {length} tokens, got {layout.length}: make a layout of that length"
+                )
+        return cls(positions, key_positions)
+
+    @property
+    def axes(self) -> int:
+        return self.queries.axes
+
+    @property
+    def batch(self) -> int | None:
+        """Number of batch rows that stand at places of their own, or None where all stand alike."""
+        return self.queries.batch if self.keys.batch is None else self.keys.batch
+
+    @property
+    def box(self) -> tuple[int, ...] | None:
+        """Number of lags on each axis, or None where coordinates may be anything."""
+        if self.queries.extent is None or self.keys.extent is None:
+            return None
+        return tuple(max(q + k - 1, 0) for q, k in zip(self.queries.extent, self.keys.extent, strict=True))
+
+    def lags(self, axis: int, device: Device = None) -> Int[Tensor, "b lags"]:
+        """The lags of one axis of the box, ascending."""
+        assert self.box is not None
+        assert self.keys.extent is not None
+        first = (
+            _batched(self.queries.origin, device) - _batched(self.keys.origin, device) - (self.keys.extent[axis] - 1)
+        )
+        lags = first + torch.arange(self.box[axis], device=device)
+        return lags if lags.ndim == 2 else lags[None]
+
+    def lag_table(self, device: Device = None) -> Int[Tensor, "b entries n"]:
+        """All lags of the box, row-major: the argument of a function of relative position."""
+        columns = []
+        for axis in range(self.axes):
+            lags = self.lags(axis, device)
+            lags = lags.reshape(-1, *[lags.shape[1] if other == axis else 1 for other in range(self.axes)])
+            columns.append(lags.expand(-1, *(self.box or ())).flatten(1))
+        return torch.stack(columns, -1)
+
+    def codes(self, device: Device = None) -> tuple[Int[Tensor, "b i"], Int[Tensor, "b j"]]:
+        """One integer a token: the pair (i, j) reads entry `code_query[i] + code_key[j]` of the box."""
+        assert self.box is not None
+        assert self.keys.extent is not None
+        queries, keys = _rows(self.queries.offsets(device)), _rows(self.keys.offsets(device))
+        code_query, code_key = queries.new_zeros(queries.shape[:-1]), keys.new_zeros(keys.shape[:-1])
+        for axis, size in enumerate(self.box):
+            code_query = code_query * size + queries[..., axis] + (self.keys.extent[axis] - 1)
+            code_key = code_key * size - keys[..., axis]
+        return code_query, code_key
+
+    def index(self, device: Device = None) -> Int[Tensor, "b i j"]:
+        """The entry of the box that each pair reads."""
+        code_query, code_key = self.codes(device)
+        return code_query[:, :, None] + code_key[:, None, :]
+
+    def pairs(self, device: Device = None) -> Shaped[Tensor, "b i j n"]:
+        """The relative position of every pair, where there is no box."""
+        return torch.stack([self.along(axis, device) for axis in range(self.axes)], -1)
+
+    def along(self, axis: int, device: Device = None) -> Shaped[Tensor, "b i j"]:
+        """The relative position of every pair on one axis."""
+        queries, keys = _rows(self.queries.coordinates(device)), _rows(self.keys.coordinates(device))
+        return queries[:, :, None, axis] - keys[:, None, :, axis]
+
+    def require_integers(self, scheme: str) -> None:
+        """Raise where positions are real numbers and the scheme looks up whole ones."""
+        for positions in (self.queries, self.keys):
+            if positions.extent is None and positions.coordinates().is_floating_point():
+                raise ValueError(
+                    f"{scheme} looks up integer positions, got real coordinates: "
+                    "pass integer positions, or use an encoding that is a function of real ones"
+                )
+
+    def require_within(self, farthest: SequenceOf[int], scheme: str, *, behind: bool = True) -> None:
+        """Raise where a lag is farther than a table reaches, on the host if the lags can be read there."""
+        self.require_integers(scheme)
+        reach = tuple(farthest)
+        queries, keys = self.queries.bounds(), self.keys.bounds()
+        message = f"{scheme} has relative positions up to {reach if len(reach) > 1 else reach[0]}"
+        advice = "make a table for this size, or resize the trained one"
+        if queries is not None and keys is not None:
+            for axis, ((q_low, q_high), (k_low, k_high)) in enumerate(zip(queries, keys, strict=True)):
+                if q_low > q_high or k_low > k_high:
+                    continue
+                largest = max(q_high - k_low, k_high - q_low if behind else 0)
+                if largest > reach[axis]:
+                    where = f" on axis {axis}" if len(reach) > 1 else ""
+                    raise ValueError(f"{message}, got {largest}{where}: {advice}")
+            return
+        for axis, limit in enumerate(reach):
+            lags = self.along(axis)
+            within = (lags <= limit) & (lags >= -limit) if behind else lags <= limit
+            assert_on_device(within.all(), f"{message}, got a larger one: {advice}")
+
+
+def relative_index(shape: SequenceOf[int]) -> Int[Tensor, "l l"]:
+    """Index of every pair of cells of a grid into a table over relative positions.
+
+    `index[i, j] = sum over axes of (relative + size - 1) * stride`, row-major, so that two pairs have the same index
+    exactly when they have the same relative position (query - key). The table has `prod(2 size - 1)` rows.
+
+    `shape`: one size an axis, each at least 1. Raises ValueError otherwise.
+
+    >>> posenc.relative_index((3, 4)).unique().numel()
+    35
+
+    Liu et al., Swin Transformer, 2021, arXiv:2103.14030.
+    """
+    if not shape or min(shape) < 1:
+        raise ValueError(f"shape needs one size of 1 or more an axis, got {tuple(shape)}: pass (height, width)")
+    return Relative(grid(*shape)).index()[0]
+
+
+def relative_to_absolute(x: Shaped[Tensor, "*b l lags"]) -> Shaped[Tensor, "*b l l"]:
+    """Logits by relative position to logits by key: `out[i, j] = x[i, L - 1 + j - i]`.
+
+    Pads one column and reshapes, so that each row begins one entry earlier than the row above: no gather, no index.
+    `x` is `[..., L, 2L - 1]`, any dtype, its last axis ascending in key - query; the result is `[..., L, L]`.
+
+    Raises ValueError where the last axis is not 2L - 1.
+
+    >>> posenc.relative_to_absolute(torch.arange(15).reshape(3, 5)).tolist()
+    [[2, 3, 4], [6, 7, 8], [10, 11, 12]]
+
+    Huang et al., Music Transformer, 2018, arXiv:1809.04281; Srinivas et al., BoTNet, 2021, arXiv:2101.11605.
+    """
+    length, lags = x.shape[-2:]
+    if length == 0:
+        return x.new_empty((*x.shape[:-2], 0, 0))
+    if lags != 2 * length - 1:
+        raise ValueError(
+            f"x must be [..., L, 2L - 1], got shape {tuple(x.shape)}: for L = {length} give {2 * length - 1} columns"
+        )
+    flat = F.pad(x, (0, 1)).flatten(-2)[..., length - 1 :][..., : length * (2 * length - 1)]
+    return flat.reshape(*x.shape[:-2], length, 2 * length - 1)[..., :length]
+
+
+def skew(x: Shaped[Tensor, "*b l l"]) -> Shaped[Tensor, "*b l l"]:
+    """The causal skew of the Music Transformer: `out[i, j] = x[i, L - 1 + j - i]` for `j <= i`.
+
+    What lies above the diagonal is left over from the next row and means nothing: mask it before the softmax. An
+    encoder wants `relative_to_absolute`. `x` is `[..., L, L]`, its last axis ascending in key - query, ending at 0.
+
+    Raises ValueError where the last two axes differ.
+
+    >>> posenc.skew(torch.arange(1, 10).reshape(3, 3)).tolist()
+    [[3, 0, 4], [5, 6, 0], [7, 8, 9]]
+
+    Huang et al., Music Transformer, 2018, arXiv:1809.04281.
+    """
+    length, lags = x.shape[-2:]
+    if lags != length:
+        raise ValueError(
+            f"x must be [..., L, L], got shape {tuple(x.shape)}: give one column a distance from 0 to L - 1"
+        )
+    return F.pad(x, (1, 0)).reshape(*x.shape[:-2], length + 1, length)[..., 1:, :]
+
+
+def table_size(shape: SequenceOf[int]) -> int:
+    """Number of relative positions in a grid."""
+    return prod(2 * size - 1 for size in shape)
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """An explicit batch axis, of size 1 if shared."""
+    return tensor if tensor.ndim == 3 else tensor[None]
+
+
+def _batched(origin: int | Tensor, device: Device) -> int | Tensor:
+    return origin.to(device).reshape(-1, 1) if isinstance(origin, Tensor) else origin

@@ -1,0 +1,1 @@
+"""The schemes, one module a place."""

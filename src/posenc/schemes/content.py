@@ -1,0 +1,176 @@
+"""Content encodings: relative position -> a vector that meets the query, or joins the values."""
+
+from collections.abc import Sequence as SequenceOf
+from functools import partial
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from posenc.inside import ContentEncoding
+from posenc.layout import Device
+from posenc.relative import Relative
+from posenc.schemes.absolute import require_base, sinusoid
+from posenc.term import Part
+
+__all__ = ["RelativeLogits", "Shaw", "SinusoidalLogits"]
+
+
+class Shaw(ContentEncoding):
+    """Trained vectors by relative position, clipped to a largest distance, on keys and on values.
+
+    logits `q_i . (k_j + rK[clip(i - j)])`, output `sum_j a_ij (v_j + rV[clip(i - j)])`; `clip` limits to
+    +- max_distance, so that all farther tokens share the border rows. Tables are `[heads or 1, 2 max_distance + 1, d]`,
+    ascending in i - j.
+
+    Args:
+        head_dim: channels of a head.
+        max_distance: largest distance with vectors of its own, in tokens, at least 1.
+        num_heads: separate vectors for each of so many heads; None shares them.
+        values: vectors on the values too.
+
+    Raises ValueError for a distance below 1, and for real coordinates.
+
+    >>> posenc.Shaw(64, max_distance=4)(torch.randn(2, 8, 10, 64)).shape
+    torch.Size([2, 8, 10, 10])
+
+    Shaw et al., Self-Attention with Relative Position Representations, 2018, arXiv:1803.02155.
+    """
+
+    def __init__(self, head_dim: int, max_distance: int, num_heads: int | None = None, values: bool = True) -> None:
+        super().__init__()
+        _require_sizes(head_dim, num_heads)
+        if max_distance < 1:
+            raise ValueError(f"max_distance must be 1 or more, got {max_distance}: with 0 all tokens would look alike")
+        self.head_dim, self.max_distance, self.num_heads, self.with_values = head_dim, max_distance, num_heads, values
+        size = (num_heads or 1, 2 * max_distance + 1, head_dim)
+        self.key_table = nn.Parameter(torch.empty(size))
+        if values:
+            self.value_table = nn.Parameter(torch.empty(size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the tables anew."""
+        for table in self.parameters():
+            nn.init.trunc_normal_(table, std=self.head_dim**-0.5)
+
+    def check(self, relative: Relative) -> None:
+        relative.require_integers("Shaw")
+
+    def parts(self, relative: Relative, device: Device = None) -> list[Part]:
+        parts = [Part("query", 0, self.key_table[None], self._row)]
+        return [*parts, Part("value", 0, self.value_table[None], self._row)] if self.with_values else parts
+
+    def _row(self, relative: Int[Tensor, "*b"]) -> Int[Tensor, "*b"]:
+        return relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, {self.max_distance}, num_heads={self.num_heads}, values={self.with_values}"
+
+
+class RelativeLogits(ContentEncoding):
+    """Trained vectors by relative position on each axis of a grid, whose logits are summed.
+
+    `q_i . k_j + sum over axes of q_i . r_axis(i - j)`. Tables are `[heads or 1, 2 size - 1, d]`, ascending in i - j.
+    With `causal=True`, on one axis, there are vectors for keys that are not ahead of the query alone, `[heads or 1, L,
+    d]`, row i - j, and the logits of keys ahead are minus infinity (Music Transformer).
+
+    Args:
+        head_dim: channels of a head.
+        shape: size of each axis, or a number of tokens for one axis; smaller ones use part of the tables.
+        num_heads: separate vectors for each of so many heads; None shares them.
+        causal: for decoders; attention must then be causal.
+        scaled: multiply these logits by the scale of attention (BoTNet); False adds them as they are (SAM).
+
+    Raises ValueError for relative positions beyond the tables, for real coordinates, and for causal on several axes.
+
+    >>> posenc.RelativeLogits(16, shape=(2, 3))(torch.randn(1, 4, 6, 16), posenc.grid(2, 3)).shape
+    torch.Size([1, 4, 6, 6])
+
+    Srinivas et al., BoTNet, 2021, arXiv:2101.11605; Huang et al., Music Transformer, 2018, arXiv:1809.04281;
+    Kirillov et al., Segment Anything, 2023, arXiv:2304.02643.
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        shape: int | SequenceOf[int],
+        num_heads: int | None = None,
+        causal: bool = False,
+        scaled: bool = True,
+    ) -> None:
+        super().__init__()
+        _require_sizes(head_dim, num_heads)
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if not self.shape or min(self.shape) < 1:
+            raise ValueError(f"shape needs one size of 1 or more an axis, got {self.shape}: pass (height, width)")
+        if causal and len(self.shape) > 1:
+            raise ValueError(f"causal is for one axis, got shape {self.shape}: pass a number of tokens")
+        self.head_dim, self.axes, self.num_heads = head_dim, len(self.shape), num_heads
+        self.causal, self.scaled = causal, scaled
+        rows = [size if causal else 2 * size - 1 for size in self.shape]
+        self.tables = nn.ParameterList(nn.Parameter(torch.empty(num_heads or 1, count, head_dim)) for count in rows)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the tables anew."""
+        for table in self.parameters():
+            nn.init.trunc_normal_(table, std=self.head_dim**-0.5)
+
+    def check(self, relative: Relative) -> None:
+        relative.require_within([size - 1 for size in self.shape], "RelativeLogits", behind=not self.causal)
+
+    def parts(self, relative: Relative, device: Device = None) -> list[Part]:
+        if self.causal:
+            return [Part("query", 0, self.tables[0][None], lambda lags: lags.clamp(min=0), future=-torch.inf)]
+        return [
+            Part("query", axis, table[None], partial(torch.add, other=table.shape[1] // 2))
+            for axis, table in enumerate(self.tables)
+        ]
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, {self.shape}, num_heads={self.num_heads}, causal={self.causal}, scaled={self.scaled}"
+
+
+class SinusoidalLogits(ContentEncoding):
+    """Fixed sinusoids of the relative position that meet the query: `q_i . r(i - j)`.
+
+    `r(x)[2c] = sin(x f_c)`, `r(x)[2c + 1] = cos(x f_c)`, `f_c = base ** (-2c / head_dim)`. No parameters.
+
+    Args:
+        head_dim: channels of a head; an odd number ends in a sine.
+        base: longest wavelength / 2 pi, in tokens; more than 0.
+
+    Raises ValueError for positions without an extent, of which no table can be made.
+
+    >>> posenc.SinusoidalLogits(64)(torch.randn(2, 8, 10, 64)).shape
+    torch.Size([2, 8, 10, 10])
+
+    Dai et al., Transformer-XL, 2019, arXiv:1901.02860, without its projection and its two learned vectors.
+    """
+
+    def __init__(self, head_dim: int, base: float = 10000.0) -> None:
+        super().__init__()
+        _require_sizes(head_dim, None)
+        require_base(base)
+        self.head_dim, self.base = head_dim, float(base)
+
+    def check(self, relative: Relative) -> None:
+        if relative.box is None:
+            raise ValueError(
+                "SinusoidalLogits needs integer positions with an extent, got coordinates without one: "
+                "pass extent= to posenc.coordinates"
+            )
+
+    def parts(self, relative: Relative, device: Device = None) -> list[Part]:
+        lags = relative.lags(0, device)
+        first = lags[:, :1, None]
+        return [Part("query", 0, sinusoid(lags, self.head_dim, self.base)[:, None], lambda pairs: pairs - first)]
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, base={self.base:g}"
+
+
+def _require_sizes(head_dim: int, num_heads: int | None) -> None:
+    if head_dim < 1 or (num_heads is not None and num_heads < 1):
+        raise ValueError(f"head_dim and num_heads must be 1 or more, got head_dim={head_dim}, num_heads={num_heads}")
