@@ -4,9 +4,10 @@ import doctest
 import importlib
 import pkgutil
 
-import posenc
 import pytest
 import torch
+
+import posenc
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(posenc.__path__, "posenc."))
 

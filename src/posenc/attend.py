@@ -159,7 +159,8 @@ def _term(encoding: Encoding | Term, relative: Relative, q: Tensor, causal: bool
                 f"the term must be on q's device {q.device}, got another: evaluate it with device=q.device"
             )
     else:
-        raise TypeError(f"encodings must be posenc encodings or their terms, got {name}: pass masks as mask=")
+        keyword = "positions" if isinstance(encoding, Positions) else "mask"
+        raise TypeError(f"encodings must be posenc encodings or their terms, got {name}: did you mean {keyword}=?")
 
     _, heads, queries, head_dim = q.shape
     lengths = term.relative.queries.length, term.relative.keys.length

@@ -5,7 +5,7 @@ are constants, so that a compiled model makes one graph for all lengths; only `e
 """
 
 from collections.abc import Sequence as SequenceOf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -56,6 +56,7 @@ class Problem(NamedTuple):
         )
 
 
+@runtime_checkable
 class Backend(Protocol):
     """A way to compute attention: a module with these three names."""
 

@@ -61,7 +61,7 @@ def grid(*shape: int, prefix: int = 0) -> Positions:
 def packed(
     lengths: SequenceOf[int] | Int[Tensor, "documents"] | None = None,
     *,
-    cu_seqlens: SequenceOf[int] | Int[Tensor, "documents+1"] | None = None,
+    cu_seqlens: SequenceOf[int] | Int[Tensor, "boundaries"] | None = None,
     total: int | None = None,
 ) -> Positions:
     """Documents one after another: positions restart at each, and documents do not see each other.

@@ -95,7 +95,7 @@ class Relative:
         columns = []
         for axis in range(self.axes):
             lags = self.lags(axis, device)
-            lags = lags.reshape(-1, *[lags.shape[1] if other == axis else 1 for other in range(self.axes)])
+            lags = lags.reshape(lags.shape[0], *[lags.shape[1] if other == axis else 1 for other in range(self.axes)])
             columns.append(lags.expand(-1, *(self.box or ())).flatten(1))
         return torch.stack(columns, -1)
 

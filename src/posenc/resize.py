@@ -60,13 +60,13 @@ def resize_table(
 
 
 def _resize_axis(cells: Tensor, size: int, mode: str, antialias: bool) -> Tensor:
-    """The last axis interpolated, as an image of one column."""
+    """The last axis interpolated, as images of one row (torch 2.13 antialiases images of one column wrongly)."""
     if cells.shape[-1] == size:
         return cells
-    image = cells.flatten(0, -2)[:, None, :, None]
+    image = cells.flatten(0, -2)[:, None, None, :]
     if mode == "nearest":
-        image = F.interpolate(image, size=(size, 1), mode="nearest-exact")
+        image = F.interpolate(image, size=(1, size), mode="nearest-exact")
     else:
         kernel = "bicubic" if mode == "bicubic" else "bilinear"
-        image = F.interpolate(image, size=(size, 1), mode=kernel, align_corners=False, antialias=antialias)
+        image = F.interpolate(image, size=(1, size), mode=kernel, align_corners=False, antialias=antialias)
     return image.reshape(*cells.shape[:-1], size)

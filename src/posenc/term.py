@@ -101,7 +101,7 @@ class Bias(Term):
     def tensors(self) -> list[Tensor]:
         return [self.values] if self.prefix_values is None else [self.values, self.prefix_values]
 
-    def table(self) -> tuple[Float[Tensor, "b h entries"], Int[Tensor, "b i"], Int[Tensor, "b j"]]:
+    def table(self) -> tuple[Float[Tensor, "#b h entries"], Int[Tensor, "#b i"], Int[Tensor, "#b j"]]:
         """A table and one code a token, prefix included: the pair (i, j) adds `table[code_query[i] + code_key[j]]`.
 
         With T lags, a prefix query has code 2T - 1 and a prefix key 2T, so that their sums fall into three further
@@ -112,8 +112,8 @@ class Bias(Term):
         if not queries.prefix and not keys.prefix:
             return self.values, code_query, code_key
         lags = self.values.shape[-1]
-        code_query = F.pad(code_query, (queries.prefix, 0), value=2 * lags - 1)
-        code_key = F.pad(code_key, (keys.prefix, 0), value=2 * lags)
+        code_query = F.pad(code_query - (2 * lags - 1), (queries.prefix, 0)) + (2 * lags - 1)
+        code_key = F.pad(code_key - 2 * lags, (keys.prefix, 0)) + 2 * lags
         runs = self._prefix_numbers()[None, :, :, None].expand(self.values.shape[0], -1, -1, lags).flatten(2)
         return torch.cat([self.values, runs], -1), code_query, code_key
 

@@ -135,7 +135,7 @@ class Learned(Absolute):
     def check(self, relative: Relative) -> None:
         positions = relative.queries
         relative.require_integers("Learned")
-        if self.prefix and positions.prefix != self.prefix:
+        if positions.prefix not in (0, self.prefix) and self.prefix:
             raise ValueError(
                 f"Learned has rows for {self.prefix} prefix tokens, got positions with {positions.prefix}: "
                 f"pass posenc.grid(..., prefix={self.prefix})"

@@ -1,0 +1,97 @@
+"""The benchmark measures what it says. No test here asserts on time."""
+
+import pytest
+import torch
+
+import posenc
+from posenc import bench
+
+SMALL = {"grid": (2, 3), "heads": 2, "head_dim": 8, "repeats": 2}
+
+
+def test_every_scheme_is_measured_along_a_sequence_and_where_it_can_on_a_grid():
+    rows = list(bench.measure(**SMALL, memory=False))
+    measured = [(row.scheme, row.setting.shape) for row in rows]
+    for card in posenc.catalog.CARDS:
+        shapes = [shape for name, shape in measured if name == card.name]
+        assert shapes == ([(6,), (2, 3)] if card.axes == "any" else [(6,)])
+    for row in rows:
+        assert row.setting.tokens == 6
+        for time in (row.inference, row.training):
+            assert time.plain_ms > 0
+            assert 0 < time.low <= time.ratio <= time.high
+        assert (row.inference_memory, row.training_memory_plain) == (None, None)
+
+
+def test_memory_is_measured_beside_plain_in_other_processes():
+    (row,) = (
+        row
+        for row in bench.measure(["Rotary"], length=2048, grid=(2, 2), heads=4, head_dim=32, repeats=1)
+        if row.setting.shape == (2048,)
+    )
+    plain, rotary = row.inference_memory_plain, row.inference_memory
+    assert plain is not None
+    assert rotary is not None
+    assert 4 < plain + 0.5 < 100  # q, k, v and the output are 1 MiB each
+    assert rotary > plain + 1  # and q and k rotated
+    assert row.training_memory_plain > plain
+
+
+def test_memory_sees_a_tensor_of_every_query_and_key():
+    setting = bench.Setting((1024,), heads=1, head_dim=8)
+    least = 1024 * 1024 * 4 / 2**20
+    growth = bench._peaks([("Shaw", setting)])
+    assert growth["Shaw", setting, True] > least > growth[bench.PLAIN, setting, False]
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("scheme", ["plain", "Sinusoidal", "Rotary", "T5Bias", "Shaw", "ConditionalEncoding"])
+def test_what_is_timed_is_the_whole_computation(scheme, train):
+    setting = bench.Setting((2, 3) if scheme == "ConditionalEncoding" else (6,), batch=2, heads=2, head_dim=8)
+    given = bench.prepare(scheme, setting, train)()
+    if not train:
+        assert given[0].shape == (2, 2, 6, 8)
+        assert all(not tensor.requires_grad for tensor in given)
+        return
+    wanted = [(2, 2, 6, 8)] * 3  # q, k, v
+    if scheme != "plain":
+        encoding = bench.build(scheme, setting)
+        wanted += [tuple(parameter.shape) for parameter in encoding.parameters()]
+    if scheme in ("Sinusoidal", "ConditionalEncoding"):
+        wanted.append((2, 6, 16))  # the embeddings
+    assert [tuple(gradient.shape) for gradient in given] == wanted
+    assert all(gradient.abs().sum() > 0 for gradient in given)
+
+
+def test_plain_and_scheme_take_turns_at_being_first(monkeypatch):
+    monkeypatch.setattr(bench, "LEAST_SECONDS", 0.0)
+    calls = []
+    bench._beside(lambda: calls.append("p"), lambda: calls.append("s"), 3, "cpu")
+    assert "".join(calls) == "ppss" + "ps" + "sp" + "ps"
+
+
+def test_the_ratio_is_of_medians_and_its_spread_of_pairs(monkeypatch):
+    seconds = iter([1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 30.0, 10.0, 2.0, 4.0])  # warm-up; then p s, s p, p s
+    monkeypatch.setattr(bench, "_seconds", lambda call, count, device: next(seconds))
+    ratio = bench._beside(lambda: None, lambda: None, 3, "cpu")
+    assert ratio == (4.0 / 2.0, 2.0, 3.0, 2000.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schemes": ["Rotery"]}, "unknown scheme 'Rotery'"),
+        ({"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16, float64, got 'int8'"),
+        ({"device": "nowhere"}, "device must be one that torch can use here, got 'nowhere'"),
+        ({"head_dim": 7}, "head_dim must be even"),
+    ],
+)
+def test_bad_sizes_are_refused_before_anything_is_measured(options, message):
+    with pytest.raises(ValueError, match=message):
+        bench.measure(**(SMALL | options))
+
+
+def test_dtype_reaches_the_tensors():
+    setting = bench.Setting((4,), heads=2, head_dim=8, dtype="bfloat16")
+    assert bench.prepare("Shaw", setting, False)()[0].dtype == torch.bfloat16
+    assert next(bench.build("Shaw", setting).parameters()).dtype == torch.bfloat16

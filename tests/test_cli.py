@@ -1,0 +1,238 @@
+"""The command line: what it prints, what it writes, how it ends."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from posenc import catalog, cli
+
+STARTS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml"}
+
+
+@pytest.fixture
+def posenc(monkeypatch, capsys, tmp_path):
+    """Run a command in an empty folder: `posenc("list", "--json")` → exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["posenc", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        written = capsys.readouterr()
+        if isinstance(code, str):  # sys.exit(message): Python prints it on stderr and ends with 1
+            return 1, written.out, written.err + code
+        return code or 0, written.out, written.err
+
+    return run
+
+
+def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=os.environ | environment
+    )
+
+
+def test_version(posenc):
+    from posenc import __version__
+
+    assert posenc("--version") == (0, f"posenc {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["list", "show", "bench"])
+def test_every_command_has_help_with_an_example(posenc, command):
+    code, out, err = posenc(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"Example: posenc {command}" in out
+
+
+def test_no_arguments_and_unknown_commands_are_usage_errors(posenc):
+    assert posenc()[0] == 2
+    code, out, err = posenc("lsit")
+    assert (code, out) == (2, "")
+    assert "lsit" in err
+
+
+# --- list ------------------------------------------------------------------------------------------------------------
+
+
+def test_list_has_a_line_for_each_scheme(posenc):
+    code, out, err = posenc("list")
+    assert (code, err) == (0, "")
+    heading, *lines = out.splitlines()
+    assert heading.split() == ["scheme", "place", "axes", "trained", "relative", "year"]
+    assert [line.split()[0] for line in lines] == [card.name for card in catalog.CARDS]
+    assert lines[3].split()[:6] == ["Rotary", "rotary", "any", "no", "yes", "2021"]
+
+
+def test_list_as_json_says_what_the_cards_say(posenc):
+    code, out, _ = posenc("list", "--json")
+    assert code == 0
+    read = json.loads(out)
+    assert [card["equation"] for card in read] == [card.equation for card in catalog.CARDS]
+    assert set(read[0]) == set(catalog.Card._fields)
+
+
+def test_list_of_one_place(posenc):
+    _, out, _ = posenc("list", "--place", "content")
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["Shaw", "RelativeLogits", "SinusoidalLogits"]
+    code, out, err = posenc("list", "--place", "nowhere")
+    assert (code, out) == (2, "")
+    assert err == "posenc: --place must be one of absolute, rotary, bias, content, conditional, got 'nowhere'\n"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["show", "--help"]])
+def test_light_commands_leave_heavy_packages_alone(arguments):
+    program = (
+        f"import sys; sys.argv = ['posenc', *{arguments}]\n"
+        "from posenc.cli import main\n"
+        "try: main()\n"
+        "finally: print(sorted({'torch', 'numpy', 'matplotlib', 'rich'} & set(sys.modules)), file=sys.stderr)"
+    )
+    answer = python(program)
+    assert answer.returncode == 0
+    assert answer.stderr.strip() == "[]"
+
+
+# --- show ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [card.name for card in catalog.CARDS])
+def test_show_draws_every_scheme(posenc, tmp_path, name):
+    code, out, err = posenc("show", name, "--length", "7", "--dim", "8", "--heads", "3")
+    assert (code, err) == (0, "")
+    card = catalog.card(name)
+    assert out.splitlines() == [card.title, card.equation, card.paper, f"wrote {name.lower()}.png"]
+    assert (tmp_path / f"{name.lower()}.png").read_bytes().startswith(STARTS[".png"])
+
+
+@pytest.mark.parametrize("name", [card.name for card in catalog.CARDS if card.axes == "any"])
+@pytest.mark.parametrize("grid", ["2x3", "2x3x2"])
+def test_show_draws_grids(posenc, tmp_path, name, grid):
+    code, _, err = posenc("show", name, "--grid", grid, "--dim", "12", "--out", "picture.png")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "picture.png").read_bytes().startswith(STARTS[".png"])
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".SVG"])
+@pytest.mark.parametrize("name", ["relative_to_absolute", "skew", "ALiBi"])
+def test_the_ending_decides_the_format(posenc, tmp_path, name, ending):
+    path = tmp_path / f"picture{ending}"
+    code, out, err = posenc("show", name, "--length", "3", "--out", str(path))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == f"wrote {path}"
+    assert path.read_bytes().startswith(STARTS[ending.lower()])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Rotery"], "unknown scheme 'Rotery': did you mean Rotary? `posenc list` shows them all"),
+        (["relative_to_absolut"], "unknown scheme 'relative_to_absolut': did you mean relative_to_absolute or"),
+        (["qqq"], "unknown scheme 'qqq': `posenc list` shows them all"),
+        (["Rotary", "--out", "a.pdf"], "--out must end in .png or .svg, got 'a.pdf'"),
+        (["Rotary", "--out", "rotary"], "--out must end in .png or .svg, got 'rotary'"),
+        (["Rotary", "--out", "no/a.png"], "--out: the folder 'no' does not exist: create it first"),
+        (["Rotary", "--grid", "14"], "--grid must be sizes joined by x, got '14': for example --grid 14x14"),
+        (["Rotary", "--grid", "3x0"], "--grid must be sizes joined by x, got '3x0': for example --grid 14x14"),
+        (["Rotary", "--grid", "axb"], "--grid must be sizes joined by x, got 'axb': for example --grid 14x14"),
+        (["Rotary", "--grid", "3x3", "--length", "9"], "--length and --grid exclude each other: give one"),
+        (["ALiBi", "--grid", "3x3"], "ALiBi has one axis, got shape (3, 3): give it one length"),
+        (["Rotary", "--dim", "63"], "head_dim must be even"),
+        (["relative_to_absolute", "--length", "9"], "--length must be 2 to 6 for relative_to_absolute, got 9"),
+        (["skew", "--grid", "2x2"], "skew works along one axis: give --length instead of --grid"),
+    ],
+)
+def test_bad_input_to_show_is_one_message_and_nothing_written(posenc, tmp_path, arguments, message):
+    code, out, err = posenc("show", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"posenc: {message}")
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_file_to_write(posenc, tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    assert posenc("show", "ALiBi", "--out", "folder.png") == (
+        2,
+        "",
+        "posenc: --out: 'folder.png' is a folder: give a file name\n",
+    )
+
+
+def test_values_that_are_no_numbers_are_usage_errors(posenc, tmp_path):
+    for arguments in (["--length", "abc"], ["--length", "0"], ["--heads", "-1"]):
+        code, out, err = posenc("show", "Rotary", *arguments)
+        assert (code, out) == (2, "")
+        assert arguments[0] in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- bench -----------------------------------------------------------------------------------------------------------
+
+SMALL = ("--grid", "2x3", "--heads", "2", "--head-dim", "8", "--repeats", "1")
+
+
+def test_bench_as_json(posenc):
+    code, out, _ = posenc("bench", "Rotary", "ALiBi", *SMALL, "--json")
+    assert code == 0
+    read = json.loads(out)
+    assert set(read) == {"torch", "threads", "repeats", "rows"}
+    assert [(row["scheme"], row["setting"]["shape"]) for row in read["rows"]] == [
+        ("Rotary", [6]),
+        ("Rotary", [2, 3]),
+        ("ALiBi", [6]),
+    ]
+    assert all(row["training"]["ratio"] > 0 for row in read["rows"])
+
+
+def test_bench_as_a_table(posenc):
+    code, out, _ = posenc("bench", "rotary", *SMALL, "--length", "5")
+    assert code == 0
+    lines = [line.split("│") for line in out.splitlines() if "│" in line]
+    assert [(line[1].strip(), line[2].strip()) for line in lines] == [("Rotary", "5"), ("Rotary", "2×3")]
+    assert "batch 1, 2 heads of 8, float32, cpu" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Rotery"], "unknown scheme 'Rotery': did you mean Rotary?"),
+        (["Rotary", "--dtype", "int8"], "dtype must be one of float32, bfloat16, float16, float64, got 'int8'"),
+        (["Rotary", "--head-dim", "7"], "head_dim must be even"),
+        (["Rotary", "--device", "nowhere"], "device must be one that torch can use here, got 'nowhere'"),
+        (["Rotary", "--grid", "4"], "--grid must be sizes joined by x"),
+    ],
+)
+def test_bad_input_to_bench(posenc, arguments, message):
+    code, out, err = posenc("bench", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"posenc: {message}")
+    assert len(err.splitlines()) == 1
+
+
+# --- packages that are not installed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "extra"),
+    [
+        ("typer", ["list"], "cli"),
+        ("matplotlib", ["show", "ALiBi"], "plots"),
+        ("rich", ["bench", "ALiBi"], "cli"),
+    ],
+)
+def test_a_missing_package_gives_the_command_that_installs_it(tmp_path, package, arguments, extra):
+    program = (
+        f"import sys; sys.argv = ['posenc', *{arguments}]; sys.modules[{package!r}] = None\n"
+        "from posenc.cli import main\n"
+        "main()"
+    )
+    answer = python(program)
+    assert answer.returncode == 1
+    assert answer.stdout == ""
+    expected = f'posenc: this command needs {package}, which is not installed: pip install "posenc[{extra}]"\n'
+    assert answer.stderr == expected

@@ -1,0 +1,344 @@
+"""Bad input in Python: a clear error on the host, by value, before anything runs."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import posenc
+
+q = k = v = torch.randn(2, 4, 6, 16)
+x = torch.randn(2, 6, 24)
+
+ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
+    # rotary
+    "odd head_dim": (
+        lambda: posenc.Rotary(63),
+        ValueError,
+        "head_dim must be even for rotary, got 63: pass rotary_dim=62 to rotate part of it",
+    ),
+    "odd rotary_dim": (lambda: posenc.Rotary(16, rotary_dim=5), ValueError, "got 5: pass rotary_dim=4"),
+    "rotary_dim too wide": (lambda: posenc.Rotary(16, rotary_dim=18), ValueError, "got 18: pass rotary_dim=16"),
+    "more axes than pairs": (lambda: posenc.Rotary(4, axes=3), ValueError, "got 4 channels for 3 axes"),
+    "unknown rotary layout": (
+        lambda: posenc.Rotary(16, layout="gptj"),
+        ValueError,
+        "'interleaved' (GPT-J), got 'gptj'",
+    ),
+    "base of zero": (lambda: posenc.Rotary(16, base=0), ValueError, "base must be more than 0, got 0"),
+    "wrong head_dim": (
+        lambda: posenc.attention(q, k, v, posenc.Rotary(32)),
+        ValueError,
+        "Rotary was made for head_dim 32, got q with 16: make it with head_dim=16",
+    ),
+    "wrong head_dim, called": (lambda: posenc.Rotary(8)(q, k), ValueError, "q must be [batch, heads, tokens, 8]"),
+    "axes of the positions": (
+        lambda: posenc.attention(q, k, v, posenc.Rotary(16, axes=2)),
+        ValueError,
+        "Rotary was made for positions with 2 axes, got 1 axis: pass positions=posenc.grid(height, width)",
+    ),
+    # embeddings
+    "wrong width": (
+        lambda: posenc.Sinusoidal(5)(torch.randn(1, 3, 10)),
+        ValueError,
+        "x must be [batch, tokens, 5] for Sinusoidal(5), got shape (1, 3, 10)",
+    ),
+    "no batch axis": (lambda: posenc.Sinusoidal(24)(x[0]), ValueError, "got shape (6, 24)"),
+    "integer embeddings": (
+        lambda: posenc.Sinusoidal(24)(x.long()),
+        TypeError,
+        "got torch.int64: embed the tokens first",
+    ),
+    "axis_order": (
+        lambda: posenc.Sinusoidal(24, axes=2, axis_order=(1, 1)),
+        ValueError,
+        "got (1, 1): for MAE pass (1, 0)",
+    ),
+    "unknown layout": (lambda: posenc.Sinusoidal(24, layout="half"), ValueError, "or 'concatenated', got 'half'"),
+    "fewer channels than axes": (lambda: posenc.Sinusoidal(1, axes=2), ValueError, "got dim=1 for axes=2"),
+    "longer than the table": (
+        lambda: posenc.Learned(5, 24)(x),
+        ValueError,
+        "Learned has positions for 5, got position 5: make a longer table, or resize this one with posenc.resize_table",
+    ),
+    "outside of a grid": (
+        lambda: posenc.Learned((3, 2), 24)(x, posenc.grid(2, 3)),
+        ValueError,
+        "Learned has positions for (3, 2), got position 2 on axis 1",
+    ),
+    "a grid that is not said": (lambda: posenc.Learned((2, 4), 24)(x), ValueError, "needs positions, got none"),
+    "a prefix without rows": (
+        lambda: posenc.Learned((2, 2), 24, prefix=1)(x, posenc.grid(2, 2, prefix=2)),
+        ValueError,
+        "Learned has rows for 1 prefix tokens, got positions with 2",
+    ),
+    "real positions in a table": (
+        lambda: posenc.Learned(9, 24)(x, posenc.sequence(6).rescaled(0, 1)),
+        ValueError,
+        "Learned looks up integer positions, got real coordinates",
+    ),
+    "odd Fourier": (
+        lambda: posenc.Fourier(5),
+        ValueError,
+        "dim must be even for Fourier, a sine and a cosine each, got 5",
+    ),
+    "convolution without a grid": (
+        lambda: posenc.ConditionalEncoding(24)(x),
+        ValueError,
+        "ConditionalEncoding for 2 axes needs positions, got none: pass posenc.grid(height, width)",
+    ),
+    "convolution over padding": (
+        lambda: posenc.ConditionalEncoding(24, axes=1)(x, posenc.padded(torch.ones(2, 6).bool())),
+        ValueError,
+        "needs tokens that fill a grid",
+    ),
+    "even kernel": (lambda: posenc.ConditionalEncoding(24, kernel_size=4), ValueError, "kernel_size odd, got 24 and 4"),
+    "positions of another length": (
+        lambda: posenc.Sinusoidal(24)(x, posenc.sequence(5)),
+        ValueError,
+        "positions must cover the 6 tokens of x, got 5",
+    ),
+    "a tensor for positions": (
+        lambda: posenc.Sinusoidal(24)(x, torch.arange(6)),
+        TypeError,
+        "positions must be made by posenc.sequence, grid, packed, padded or coordinates, got Tensor",
+    ),
+    # attention
+    "integer q": (lambda: posenc.attention(q.long(), k, v), TypeError, "q must be a real tensor, got torch.int64"),
+    "three dimensions": (
+        lambda: posenc.attention(q[0], k, v),
+        ValueError,
+        "q must be [batch, heads, tokens, channels]",
+    ),
+    "another dtype": (
+        lambda: posenc.attention(q, k.double(), v),
+        TypeError,
+        "got k in torch.float64 and q in torch.float32",
+    ),
+    "two devices": (
+        lambda: posenc.attention(q, k.to("meta"), v),
+        ValueError,
+        "q, k and v must be on one device, got k on meta and q on cpu",
+    ),
+    "an encoding elsewhere": (
+        lambda: posenc.attention(q, k, v, posenc.T5Bias(4).to("meta")),
+        ValueError,
+        "T5Bias is on meta, got q on cpu: move it with .to('cpu')",
+    ),
+    "another batch": (lambda: posenc.attention(q, k[:1], v), ValueError, "got 1 in k and 2 in q"),
+    "another width of k": (
+        lambda: posenc.attention(q, k[..., :8], v),
+        ValueError,
+        "k must have the 16 channels of q, got 8",
+    ),
+    "lengths of k and v": (lambda: posenc.attention(q, k, v[:, :, :5]), ValueError, "k and v must have the same heads"),
+    "heads that do not divide": (
+        lambda: posenc.attention(q, k[:, :3], v[:, :3]),
+        ValueError,
+        "heads of k must divide those of q, got 3 and 4",
+    ),
+    "another number of heads": (
+        lambda: posenc.attention(q, k, v, posenc.ALiBi(8)),
+        ValueError,
+        "ALiBi was made for 8 heads, got q with 4: make it with num_heads=4",
+    ),
+    "one head for four": (
+        lambda: posenc.attention(q, k, v, posenc.ALiBi(1)),
+        ValueError,
+        "made for 1 heads, got q with 4",
+    ),
+    "content for other heads": (
+        lambda: posenc.attention(q, k, v, posenc.Shaw(16, 2, num_heads=2)),
+        ValueError,
+        "Shaw was made for 2 heads, got q with 4",
+    ),
+    "absolute in attention": (
+        lambda: posenc.attention(q, k, v, posenc.Sinusoidal(16)),
+        TypeError,
+        "Sinusoidal acts on embeddings and has no term: apply it to them before attention, as in x = encoding(x)",
+    ),
+    "conditional in attention": (
+        lambda: posenc.attention(q, k, v, posenc.ConditionalEncoding(16, axes=1)),
+        TypeError,
+        "ConditionalEncoding acts on embeddings and has no term",
+    ),
+    "something else": (
+        lambda: posenc.attention(q, k, v, torch.zeros(6, 6)),
+        TypeError,
+        "got Tensor: did you mean mask=?",
+    ),
+    "positions by place": (
+        lambda: posenc.attention(q, k, v, posenc.sequence(6)),
+        TypeError,
+        "got Sequence: did you mean positions=?",
+    ),
+    "Music Transformer without causal": (
+        lambda: posenc.attention(q, k, v, posenc.RelativeLogits(16, 6, causal=True)),
+        ValueError,
+        "RelativeLogits has no vectors for keys ahead of the query, got causal=False: pass causal=True",
+    ),
+    "beyond a bias table": (
+        lambda: posenc.attention(q, k, v, posenc.RelativePositionBias(4, 5)),
+        ValueError,
+        "RelativePositionBias has relative positions up to 4, got 5: make a table for this size",
+    ),
+    "beyond a grid of logits": (
+        lambda: posenc.attention(q, k, v, posenc.RelativeLogits(16, (3, 2)), positions=posenc.grid(2, 3)),
+        ValueError,
+        "RelativeLogits has relative positions up to (2, 1), got 2 on axis 1",
+    ),
+    "more queries than keys": (
+        lambda: posenc.attention(q, k[:, :, :4], v[:, :, :4]),
+        ValueError,
+        "got 6 queries for 4 positions: pass positions for the queries and key_positions for the keys",
+    ),
+    "positions of neither": (
+        lambda: posenc.attention(q, k, v, positions=posenc.sequence(5)),
+        ValueError,
+        "positions must cover the 6 keys, got 5 tokens",
+    ),
+    "key positions alone": (
+        lambda: posenc.attention(q, k, v, key_positions=posenc.sequence(6)),
+        ValueError,
+        "key_positions needs positions too",
+    ),
+    "key positions of another length": (
+        lambda: posenc.attention(q, k, v, positions=posenc.sequence(6), key_positions=posenc.sequence(7)),
+        ValueError,
+        "key_positions must cover 6 tokens, got 7",
+    ),
+    "padding for another batch": (
+        lambda: posenc.attention(q, k, v, positions=posenc.padded(torch.ones(3, 6).bool())),
+        ValueError,
+        "positions must be for the 2 rows of the batch, got 3",
+    ),
+    "a mask of numbers": (
+        lambda: posenc.attention(q, k, v, mask=torch.zeros(1, 1, 6, 6)),
+        TypeError,
+        "mask must be boolean, True = may attend, got torch.float32",
+    ),
+    "a mask of two dimensions": (
+        lambda: posenc.attention(q, k, v, mask=torch.ones(6, 6).bool()),
+        ValueError,
+        "mask must have four dimensions that broadcast to (2, 4, 6, 6), got shape (6, 6)",
+    ),
+    "a key mask of another length": (
+        lambda: posenc.attention(q, k, v, key_mask=torch.ones(2, 5).bool()),
+        ValueError,
+        "key_mask must be [batch, keys] = (2, 6), got shape (2, 5)",
+    ),
+    "negative window": (lambda: posenc.attention(q, k, v, window=-1), ValueError, "window must be 0 or more, got -1"),
+    "real window": (lambda: posenc.attention(q, k, v, window=2.0), TypeError, "window must be an integer"),
+    "certain dropout": (lambda: posenc.attention(q, k, v, dropout=1.0), ValueError, "dropout must be from 0 up to"),
+    "an option that does not exist": (lambda: posenc.attention(q, k, v, casual=True), TypeError, "casual"),
+    # layers
+    "a layer that does not divide": (lambda: posenc.SelfAttention(30, 4), ValueError, "got dim=30 and num_heads=4"),
+    "groups that do not divide": (
+        lambda: posenc.SelfAttention(32, 4, num_key_value_heads=3),
+        ValueError,
+        "num_key_value_heads must divide num_heads = 4, got 3",
+    ),
+    "an absolute encoding in a layer": (
+        lambda: posenc.SelfAttention(32, 4, posenc.Sinusoidal(32)),
+        TypeError,
+        "Sinusoidal acts on embeddings, got it in an attention layer: apply it before, x = encoding(x)",
+    ),
+    "a layer of other heads": (
+        lambda: posenc.SelfAttention(32, 4, posenc.ALiBi(8)),
+        ValueError,
+        "ALiBi was made for 8 heads, got a layer of 4",
+    ),
+    # bias and content constructors
+    "no heads": (lambda: posenc.ALiBi(0), ValueError, "num_heads must be 1 or more, got 0"),
+    "odd buckets": (lambda: posenc.T5Bias(4, num_buckets=9), ValueError, "got num_buckets=9, max_distance=128"),
+    "no room for buckets": (lambda: posenc.T5Bias(4, max_distance=8), ValueError, "beyond the 8 exact ones"),
+    "real positions in buckets": (
+        lambda: posenc.T5Bias(4)(posenc.sequence(6).rescaled(0, 1)),
+        ValueError,
+        "T5Bias looks up integer positions, got real coordinates",
+    ),
+    "clipped at nothing": (lambda: posenc.Shaw(16, 0), ValueError, "max_distance must be 1 or more, got 0"),
+    "no value vectors": (
+        lambda: posenc.Shaw(16, 2, values=False).values(torch.rand(1, 1, 6, 6)),
+        TypeError,
+        "Shaw adds nothing to the values",
+    ),
+    "causal on a grid": (
+        lambda: posenc.RelativeLogits(16, (2, 3), causal=True),
+        ValueError,
+        "causal is for one axis, got shape (2, 3)",
+    ),
+    "a sinusoid of anything": (
+        lambda: posenc.SinusoidalLogits(16)(q, posenc.coordinates(torch.arange(6)[:, None])),
+        ValueError,
+        "SinusoidalLogits needs integer positions with an extent",
+    ),
+    # positions
+    "negative length": (lambda: posenc.sequence(-1), ValueError, "length must be 0 or more, got -1"),
+    "real length": (lambda: posenc.sequence(2.0), TypeError, "length must be an integer, got 2.0"),
+    "real start": (lambda: posenc.sequence(2, start=0.5), TypeError, "start must be an integer, got 0.5"),
+    "no axes": (lambda: posenc.grid(), ValueError, "grid needs at least one size"),
+    "mask of integers": (
+        lambda: posenc.padded(torch.ones(2, 3, dtype=torch.long)),
+        TypeError,
+        "mask must be a boolean tensor, True = a token, got torch.int64: pass mask.bool()",
+    ),
+    "half positions": (
+        lambda: posenc.coordinates(torch.arange(3).half()[:, None]),
+        TypeError,
+        "half precision cannot tell neighbours apart",
+    ),
+    "coordinates without axes": (lambda: posenc.coordinates([1, 2]), ValueError, "pass values[..., None]"),
+    "coordinates beyond their extent": (
+        lambda: posenc.coordinates([[0], [4]], extent=4),
+        ValueError,
+        "coordinates must be from 0 up to, not including, extent (4,), got 0 to 4",
+    ),
+    "packed twice": (lambda: posenc.packed([1], cu_seqlens=[0, 1]), ValueError, "got both or neither"),
+    "packed backwards": (
+        lambda: posenc.packed([2, -1]),
+        ValueError,
+        "documents need lengths of 0 or more, got [2, -1]",
+    ),
+    "rescaled padding": (
+        lambda: posenc.padded(torch.ones(1, 3).bool()).rescaled(0, 1),
+        ValueError,
+        "rescaled needs tokens that fill a grid",
+    ),
+    # functions
+    "relative_to_absolute": (
+        lambda: posenc.relative_to_absolute(torch.zeros(3, 6)),
+        ValueError,
+        "x must be [..., L, 2L - 1], got shape (3, 6): for L = 3 give 5 columns",
+    ),
+    "skew": (lambda: posenc.skew(torch.zeros(3, 5)), ValueError, "x must be [..., L, L], got shape (3, 5)"),
+    "relative_index": (lambda: posenc.relative_index((3, 0)), ValueError, "got (3, 0)"),
+    "buckets of real numbers": (lambda: posenc.t5_bucket(torch.zeros(3)), TypeError, "relative must be integer"),
+    "a guessed grid": (
+        lambda: posenc.resize_table(torch.zeros(196, 8), (14, 14), (16, 16), prefix=1),
+        ValueError,
+        "table must have 1 prefix rows and 196 for the grid (14, 14), got shape (196, 8)",
+    ),
+    "a name that is not there": (lambda: posenc.Rotaryy, AttributeError, "module 'posenc' has no attribute 'Rotaryy'"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_error(name: str) -> None:
+    call, kind, message = ERRORS[name]
+    with pytest.raises(kind) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+def test_positions_on_an_accelerator_are_checked_there() -> None:
+    """Where numbers cannot be read on the host, the device raises: under compile, as here, and on an accelerator."""
+    learned = posenc.Learned(8, 24)
+
+    def embed(x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        return learned(x, posenc.sequence(x.shape[1], start=start))
+
+    compiled = torch.compile(embed, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, torch.tensor(2)), embed(x, torch.tensor(2)))
+    with pytest.raises(RuntimeError, match="Learned has positions for 8, got one outside"):
+        compiled(x, torch.tensor(3))
