@@ -44,8 +44,8 @@ class Rotation(Term):
     def __init__(
         self,
         relative: Relative,
-        query: tuple[Float[Tensor, "b h i pairs"], Float[Tensor, "b h i pairs"]],
-        key: tuple[Float[Tensor, "b h j pairs"], Float[Tensor, "b h j pairs"]],
+        query: tuple[Float[Tensor, "#b #h i pairs"], Float[Tensor, "#b #h i pairs"]],
+        key: tuple[Float[Tensor, "#b #h j pairs"], Float[Tensor, "#b #h j pairs"]],
         layout: Literal["half", "interleaved"],
         *,
         heads: int | None = None,

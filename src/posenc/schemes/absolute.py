@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from posenc.embedding import Absolute
 from posenc.encoding import deal
-from posenc.layout import Device, Positions
+from posenc.layout import Positions
 from posenc.positions import grid
 from posenc.relative import Relative
+from posenc.sinusoid import require_base, sinusoid
 
-__all__ = ["Fourier", "Learned", "Sinusoidal", "sinusoid", "sinusoid_frequencies"]
+__all__ = ["Fourier", "Learned", "Sinusoidal"]
 
 
 class Sinusoidal(Absolute):
@@ -64,22 +65,6 @@ class Sinusoidal(Absolute):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, axes={self.axes}, base={self.base:g}, layout={self.layout!r}"
-
-
-def sinusoid_frequencies(width: int, base: float, device: Device = None) -> Float[Tensor, "sines"]:
-    """`base ** (-2i / width)`, one a sine, in float64."""
-    return base ** (torch.arange(0, width, 2, dtype=torch.float64, device=device) / -width)
-
-
-def sinusoid(
-    position: Shaped[Tensor, "*b"], width: int, base: float = 10000.0, layout: str = "interleaved"
-) -> Float[Tensor, "*b width"]:
-    """Sines and cosines of one coordinate, in float64."""
-    angles = position.double()[..., None] * sinusoid_frequencies(width, base, position.device)
-    sines, cosines = angles.sin(), angles.cos()
-    if layout == "concatenated":
-        return torch.cat([sines, cosines], -1)[..., :width]
-    return torch.stack([sines, cosines], -1).flatten(-2)[..., :width]
 
 
 class Learned(Absolute):
@@ -207,12 +192,6 @@ class Fourier(Absolute):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, axes={self.axes}, scale={self.scale:g}, learnable={self.learnable}"
-
-
-def require_base(base: float) -> None:
-    """Raise where a base gives no frequencies."""
-    if not base > 0:
-        raise ValueError(f"base must be more than 0, got {base}: the papers use 10000")
 
 
 def _require_width(dim: int, axes: int) -> None:

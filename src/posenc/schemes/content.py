@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from posenc.inside import ContentEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
-from posenc.schemes.absolute import require_base, sinusoid
+from posenc.sinusoid import require_base, sinusoid
 from posenc.term import Part
 
 __all__ = ["RelativeLogits", "Shaw", "SinusoidalLogits"]

@@ -9,6 +9,7 @@ from torch import Tensor
 from posenc.encoding import deal
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
+from posenc.sinusoid import require_base
 
 __all__ = ["Rotary"]
 
@@ -60,8 +61,7 @@ class Rotary(RotaryEncoding):
             raise ValueError(
                 f"layout must be 'half' (Llama) or 'interleaved' (GPT-J), got {layout!r}: pass one of them"
             )
-        if not base > 0:
-            raise ValueError(f"base must be more than 0, got {base}: the paper uses 10000")
+        require_base(base)
         self.head_dim, self.axes, self.base, self.layout, self.rotary_dim = head_dim, axes, float(base), layout, width
 
     def frequencies(self, length: int | None = None, device: Device = None) -> Float[Tensor, "n pairs"]:
