@@ -23,11 +23,11 @@ FLOORS: list[set[str]] = [
     {"schemes", "backends"},
     {"attend"},
     {"layer"},
-    {"plots", "bench", "compare"},
+    {"plots", "steps", "bench", "compare"},
     {"cli"},
 ]
 FLOOR = {module: number for number, modules in enumerate(FLOORS) for module in modules}
-PUBLIC_ONLY = {"plots", "bench", "compare"}
+PUBLIC_ONLY = {"plots", "steps", "bench", "compare"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import posenc
-from posenc import plots, reference
+from posenc import plots, reference, steps
 
 
 def image(panel) -> np.ndarray:
@@ -176,7 +176,7 @@ def test_conditional_shows_kernels_and_where_the_border_is_felt():
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5])
 def test_relative_to_absolute_ends_with_the_right_entries(length):
-    figure = plots.relative_to_absolute(length)
+    figure = steps.relative_to_absolute(length)
     table, padded, flat, middle, result = figure.axes[:5]
     wide = 2 * length - 1
     x = np.arange(length * wide).reshape(length, wide)
@@ -195,7 +195,7 @@ def test_relative_to_absolute_ends_with_the_right_entries(length):
 
 @pytest.mark.parametrize("length", [1, 2, 4])
 def test_skew_ends_with_the_right_entries(length):
-    figure = plots.skew(length)
+    figure = steps.skew(length)
     table, _, _, tall, result = figure.axes[:5]
     x = np.arange(1, length * length + 1).reshape(length, length)
     np.testing.assert_array_equal(numbers(table, x.shape), x)

@@ -151,9 +151,9 @@ def show(
             fail(f"{name} works along one axis: give --length instead of --grid")
         if length is not None and not 2 <= length <= 6:
             fail(f"--length must be 2 to 6 for {name}, got {length}: every entry is drawn with its number")
-        from posenc import plots
+        from posenc import steps
 
-        figure = plots.relative_to_absolute(length or 4) if name == "relative_to_absolute" else plots.skew(length or 4)
+        figure = steps.relative_to_absolute(length or 4) if name == "relative_to_absolute" else steps.skew(length or 4)
     else:
         shape = parse_grid(grid) if grid is not None else (length or 64,)
         try:
@@ -243,7 +243,76 @@ def bench(
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-# --- compare: the command of the comparison on real data goes here ----------------------------------------------------
+# --- compare ---------------------------------------------------------------------------------------------------------
+
+
+def parse_list(text: str | None) -> tuple[str, ...] | None:
+    """`a, b` → ("a", "b"); None where the option was not given."""
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def parse_lengths(text: str | None) -> tuple[float, ...] | None:
+    """`1,1.5,2` → (1.0, 1.5, 2.0)."""
+    try:
+        return None if text is None else tuple(float(part) for part in text.split(","))
+    except ValueError:
+        fail(f"--lengths must be numbers joined by commas, got {text!r}: for example --lengths 1,2,4")
+
+
+@app.command()
+def compare(
+    tasks: Annotated[
+        str | None, typer.Option(help="digits, code, images, text, series. [default: digits,code]")
+    ] = None,
+    encodings: Annotated[str | None, typer.Option(help="Names joined by commas. [default: a set a task]")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Trainings of each, from seed 0 on. [default: 3]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps. [default: by the task and the budget]")] = None,
+    lengths: Annotated[str | None, typer.Option(help="Multiples of the trained length, for example 1,2,4.")] = None,
+    budget: Annotated[str, typer.Option(help="quick, default, or thorough (all encodings, longer).")] = "default",
+    jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one a core]")] = None,
+    images: Annotated[Path | None, typer.Option(help="Your images: a folder with one folder a class.")] = None,
+    text: Annotated[Path | None, typer.Option(help="Your text: a UTF-8 file, or a folder of them.")] = None,
+    series: Annotated[
+        Path | None, typer.Option(help="Your series: an .npz with x, [N, T, C] or ragged, and y.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The report.")] = Path("report.html"),
+    runs: Annotated[Path, typer.Option(help="Where trials are kept, so that a stopped comparison continues.")] = Path(
+        "runs"
+    ),
+    dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to run the trials on.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON at the end.")] = False,
+) -> None:
+    """Train the same small transformer once an encoding on real data, and report which serves it best, at what cost.
+
+    Example: posenc compare --text notes.txt --encodings rotary,alibi,t5 --out notes.html
+    """
+    from posenc.compare import BadInput, Settings
+    from posenc.compare import compare as run
+
+    settings = Settings(
+        tasks=parse_list(tasks),
+        encodings=parse_list(encodings),
+        seeds=seeds,
+        steps=steps,
+        lengths=parse_lengths(lengths),
+        budget=budget,
+        jobs=jobs,
+        images=images,
+        text=text,
+        series=series,
+        out=out,
+        runs=runs,
+        dask=dask,
+    )
+    try:
+        summaries = run(settings)
+    except BadInput as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        typer.echo("posenc: stopped; finished trials are kept, and the same command continues", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps([summary.as_dict() for summary in summaries], indent=2))
 
 
 def main() -> None:
