@@ -10,7 +10,7 @@ run: $(VENV)/.run
 	$(BIN)/posenc compare --out report.html
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=logical
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check

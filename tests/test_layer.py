@@ -1,0 +1,109 @@
+"""`SelfAttention` and its cache: the same numbers whole, token by token, grouped, and padded."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import posenc
+
+ENCODINGS: dict[str, Any] = {
+    "none": list,
+    "rotary": lambda: [posenc.Rotary(8)],
+    "several": lambda: [posenc.Rotary(8, rotary_dim=4), posenc.T5Bias(6, bidirectional=False), posenc.Shaw(8, 3)],
+    "music": lambda: [posenc.RelativeLogits(8, 11, causal=True)],
+}
+
+
+@pytest.mark.parametrize("groups", [6, 2, 1])
+@pytest.mark.parametrize("encodings", ENCODINGS)
+def test_cached_decoding_equals_the_full_pass(encodings: str, groups: int, seed: int) -> None:
+    layer = posenc.SelfAttention(48, 6, *ENCODINGS[encodings](), num_key_value_heads=groups).double()
+    x = torch.randn(2, 11, 48, dtype=torch.float64)
+    whole = layer(x, causal=True)
+    cache = posenc.KeyValueCache()
+    parts = x.split([6, 1, 3, 1], 1)  # a prompt, then single tokens and a draft of three
+    steps = [layer(part, causal=True, cache=cache) for part in parts]
+    assert len(cache) == 11
+    assert cache.keys is not None
+    assert cache.keys.shape == (2, groups, 11, 8)
+    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-11, atol=1e-11)
+
+
+def test_cached_decoding_of_a_left_padded_batch(seed: int) -> None:
+    layer = posenc.SelfAttention(16, 2, posenc.Rotary(8), posenc.ALiBi(2)).double()
+    x = torch.randn(2, 7, 16, dtype=torch.float64)
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[0, :3] = False
+    cache = posenc.KeyValueCache()
+    layer(x[:, :5], positions=posenc.padded(mask[:, :5]), causal=True, cache=cache)
+    steps = [layer(x[:, [i]], positions=posenc.padded(mask[:, : i + 1]), causal=True, cache=cache) for i in (5, 6)]
+    alone = layer(x[:1, 3:], causal=True)
+    torch.testing.assert_close(torch.cat(steps, 1)[:1], alone[:, 2:], rtol=1e-11, atol=1e-11)
+
+
+def test_terms_on_top_of_its_own_encodings(seed: int) -> None:
+    own, shared = posenc.Rotary(8), posenc.ALiBi(2)
+    layer = posenc.SelfAttention(16, 2, own)
+    both = posenc.SelfAttention(16, 2, own, shared)
+    both.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 5, 16)
+    term = shared.term(posenc.sequence(5))
+    torch.testing.assert_close(layer(x, term), both(x), rtol=0, atol=0)
+
+
+def test_it_is_multi_head_attention(seed: int) -> None:
+    """Against torch's own layer, with its weights."""
+    theirs = torch.nn.MultiheadAttention(24, 4, batch_first=True, dtype=torch.float64)
+    torch.nn.init.normal_(theirs.in_proj_bias)
+    ours = posenc.SelfAttention(24, 4).double()
+    with torch.no_grad():
+        parts = zip(
+            ("query", "key", "value"), theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True
+        )
+        for name, weight, bias in parts:
+            getattr(ours, name).weight.copy_(weight)
+            getattr(ours, name).bias.copy_(bias)
+        ours.output.load_state_dict(theirs.out_proj.state_dict())
+    x = torch.randn(3, 7, 24, dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x, x, x)[0], rtol=1e-11, atol=1e-11)
+
+
+def test_without_biases() -> None:
+    layer = posenc.SelfAttention(16, 2, bias=False)
+    assert sorted(layer.state_dict()) == ["key.weight", "output.weight", "query.weight", "value.weight"]
+
+
+def test_a_cache_of_another_batch() -> None:
+    layer, cache = posenc.SelfAttention(16, 2), posenc.KeyValueCache()
+    layer(torch.randn(2, 3, 16), cache=cache)
+    with pytest.raises(ValueError, match="the cache holds 2 rows, got a batch of 3: make a new one"):
+        layer(torch.randn(3, 1, 16), cache=cache)
+    with pytest.raises(ValueError, match=r"x must be \[batch, tokens, 16\], got shape \(1, 8\)"):
+        layer(torch.randn(1, 8))
+
+
+def test_one_graph_for_many_decode_steps(seed: int) -> None:
+    """Tensor positions: the offset is data, not part of the graph."""
+    encodings = [posenc.Rotary(8), posenc.T5Bias(4), posenc.Shaw(8, 3)]
+    keys = torch.randn(2, 4, 30, 8)
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs.append(graph)
+        return graph
+
+    def step(q: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        here = posenc.sequence(1, start=start)
+        return posenc.attention(
+            q, keys, keys, *encodings, positions=here, key_positions=posenc.sequence(30), causal=True
+        )  # fmt: skip
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=count)
+    with torch.no_grad():
+        for start in range(25):
+            q, seen = torch.randn(2, 4, 1, 8), slice(start + 1)
+            alone = posenc.attention(q, keys[:, :, seen], keys[:, :, seen], *encodings, causal=True)
+            torch.testing.assert_close(compiled(q, torch.tensor(start)), alone, rtol=1e-5, atol=1e-5)
+    assert len(graphs) == 1

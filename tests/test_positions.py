@@ -1,0 +1,108 @@
+"""Layouts by value: coordinates, order, documents, padding, slices, rescaling; and the tables of the initial draw."""
+
+import pytest
+import torch
+
+import posenc
+
+
+def test_sequence() -> None:
+    layout = posenc.sequence(4, start=3)
+    assert (layout.length, layout.axes, layout.prefix, layout.shape) == (4, 1, 0, (4,))
+    assert layout.coordinates().tolist() == [[3], [4], [5], [6]]
+    assert layout.order().tolist() == [3, 4, 5, 6]
+    assert layout.bounds() == [(3, 6)]
+    assert posenc.sequence(2, start=-2).coordinates().flatten().tolist() == [-2, -1]
+    rows = posenc.sequence(2, start=torch.tensor([0, 7], dtype=torch.int32))
+    assert rows.batch == 2
+    assert rows.coordinates()[..., 0].tolist() == [[0, 1], [7, 8]]
+    assert rows.bounds() == [(0, 8)]
+
+
+def test_grid() -> None:
+    layout = posenc.grid(8, 32)
+    assert layout.coordinates()[40].tolist() == [1, 8]  # row-major, last axis fastest
+    layout = posenc.grid(2, 1, 3, prefix=2)
+    assert layout.length == 8
+    assert layout.coordinates().tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 2], [1, 0, 0], [1, 0, 1], [1, 0, 2]]
+    assert layout.order().tolist() == list(range(8))
+
+
+def test_last() -> None:
+    assert posenc.sequence(5).last(2).coordinates().flatten().tolist() == [3, 4]
+    grid = posenc.grid(2, 2, prefix=2)
+    assert grid.last(6) is grid
+    assert grid.last(3).prefix == 0
+    assert grid.last(3).coordinates().tolist() == [[0, 1], [1, 0], [1, 1]]
+    assert grid.last(5).prefix == 1
+    assert grid.last(5).order().tolist() == [1, 2, 3, 4, 5]
+    mask = torch.tensor([[True, True, False], [False, True, True]])
+    padded = posenc.padded(mask).last(2)
+    assert padded.coordinates()[..., 0].tolist() == [[1, 1], [0, 1]]
+    present = padded.present()
+    assert present is not None
+    assert present.tolist() == [[True, False], [True, True]]
+    document = posenc.packed([2, 2]).last(3).document()
+    assert document is not None
+    assert document.tolist() == [0, 1, 1]
+
+
+def test_rescaled() -> None:
+    squeezed = posenc.grid(12, 6).rescaled(-0.5, (7.5, 3.5))
+    assert squeezed.coordinates()[0].tolist() == pytest.approx([-1 / 6, -1 / 6])
+    assert squeezed.coordinates()[-1].tolist() == pytest.approx([7 + 1 / 6, 3 + 1 / 6])
+    same = posenc.grid(3, 5).rescaled(-0.5, (2.5, 4.5))
+    torch.testing.assert_close(same.coordinates(), posenc.grid(3, 5).coordinates().double(), rtol=0, atol=1e-12)
+    prefixed = posenc.grid(2, 2, prefix=1).rescaled(0, 1)
+    assert (prefixed.prefix, prefixed.length, prefixed.shape) == (1, 5, (2, 2))
+    assert prefixed.coordinates()[-1].tolist() == [0.75, 0.75]
+    assert posenc.sequence(2).rescaled(0, 1).coordinates().flatten().tolist() == [0.25, 0.75]
+
+
+def test_coordinates_keep_what_they_are_given() -> None:
+    values = torch.tensor([[257.0], [256.0]], dtype=torch.float32)
+    assert posenc.coordinates(values).coordinates().dtype == torch.float64
+    assert posenc.coordinates(torch.tensor([[3]], dtype=torch.int32)).coordinates().dtype == torch.int64
+    far = posenc.coordinates(torch.tensor([[2**53 + 1]])).coordinates()
+    assert far.item() == 2**53 + 1
+    assert posenc.coordinates([[0, 1], [1, 0]], prefix=1).length == 3
+
+
+def test_empty_layouts() -> None:
+    for layout in (posenc.sequence(0), posenc.grid(0, 3), posenc.packed([]), posenc.packed([0, 0])):
+        assert layout.length == 0
+        assert layout.coordinates().shape == (0, layout.axes)
+
+
+def test_layouts_cannot_be_changed() -> None:
+    layout = posenc.grid(2, 3)
+    for name in ("length", "axes", "prefix", "shape", "extent"):
+        with pytest.raises(AttributeError):
+            setattr(layout, name, 1)
+
+
+def test_learned_tables_at_the_start(seed: int) -> None:
+    assert not posenc.Learned(50, 40, std=0.0).table.any()
+    truncated = posenc.Learned(500, 40, std=0.1).table
+    assert truncated.abs().max() <= 0.2
+    assert 0.07 < truncated.std() < 0.1
+    normal = posenc.Learned(500, 40, std=0.1, truncated=False).table
+    assert normal.abs().max() > 0.2
+    assert 0.097 < normal.std() < 0.103
+
+
+def test_gradients_reach_exactly_the_rows_used(seed: int) -> None:
+    learned = posenc.Learned((3, 4), 5, prefix=1)
+    cells = torch.tensor([[2, 1], [0, 3]])
+    learned(torch.randn(2, 3, 5), posenc.coordinates(cells, prefix=1)).sum().backward()
+    assert learned.table.grad is not None
+    assert learned.table.grad.any(1).nonzero().flatten().tolist() == [0, 1 + 3, 1 + 2 * 4 + 1]
+
+
+def test_smaller_windows_use_part_of_the_tables(seed: int) -> None:
+    bias = posenc.RelativePositionBias(2, (5, 7))
+    whole, part = bias(posenc.grid(5, 7)), bias(posenc.grid(3, 2))
+    rows = [row * 7 + column for row in range(3) for column in range(2)]
+    assert torch.equal(part, whole[:, rows][:, :, rows])
+    cross = bias(posenc.grid(3, 2), posenc.grid(5, 7))  # queries and keys on grids of different sizes
+    assert torch.equal(cross, whole[:, rows])
