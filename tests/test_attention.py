@@ -132,6 +132,14 @@ def test_empty_sequences_give_an_empty_result(encodings: str, sizes: tuple[int, 
     assert posenc.attention(q[:0], k[:0], v[:0], *ALONE[encodings]()).shape == (0, 4, 0, 16)
 
 
+def test_cross_attention_without_positions(seed: int) -> None:
+    q, k, v = draw(2, 4, 7, 16), draw(2, 4, 3, 16), draw(2, 4, 3, 16)
+    torch.testing.assert_close(posenc.attention(q, k, v), refer(q, k, v), rtol=1e-12, atol=1e-12)
+    key_mask = torch.tensor([[True, True, False], [True, False, True]])
+    wanted = refer(q, k, v, key_mask[:, None, None].expand(2, 4, 7, 3))
+    torch.testing.assert_close(posenc.attention(q, k, v, key_mask=key_mask), wanted, rtol=1e-12, atol=1e-12)
+
+
 def test_a_row_that_sees_nothing_in_every_backend(seed: int) -> None:
     for name in ("sdpa", "dense"):
         q, k, v = (x.requires_grad_() for x in inputs(4, 4))

@@ -59,12 +59,12 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     "longer than the table": (
         lambda: posenc.Learned(5, 24)(x),
         ValueError,
-        "Learned has positions for 5, got position 5: make a longer table, or resize this one with posenc.resize_table",
+        "Learned has 5 positions, got 6 (position 5 is past the end): make a longer table, or resize this one",
     ),
     "outside of a grid": (
         lambda: posenc.Learned((3, 2), 24)(x, posenc.grid(2, 3)),
         ValueError,
-        "Learned has positions for (3, 2), got position 2 on axis 1",
+        "Learned has 2 positions on axis 1, got 3 (position 2 is past the end)",
     ),
     "a grid that is not said": (lambda: posenc.Learned((2, 4), 24)(x), ValueError, "needs positions, got none"),
     "a prefix without rows": (
@@ -188,7 +188,7 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
         "RelativeLogits has relative positions up to (2, 1), got 2 on axis 1",
     ),
     "more queries than keys": (
-        lambda: posenc.attention(q, k[:, :, :4], v[:, :, :4]),
+        lambda: posenc.attention(q, k[:, :, :4], v[:, :, :4], causal=True),
         ValueError,
         "got 6 queries for 4 positions: pass positions for the queries and key_positions for the keys",
     ),

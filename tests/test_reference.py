@@ -299,6 +299,12 @@ def test_t5_bias_reads_the_table_by_bucket(rng):
         np.testing.assert_array_equal(got[:, i, j], table[:, bucket])
 
 
+def test_t5_bias_has_32_buckets_up_to_128_unless_told_otherwise():
+    lags = np.arange(-200, 201)
+    got = reference.t5_bias(lags, np.zeros(1), 1, np.arange(32.0)[None])
+    np.testing.assert_array_equal(got[0, :, 0], reference.t5_bucket(lags, 32, 128, True))
+
+
 # System 5: Shaw
 
 
@@ -752,6 +758,7 @@ Q = np.zeros((2, 5, 4))
             "a causal convolution has one axis, got 2",
         ),
         (lambda: reference.attention(np.zeros((3, 5, 4)), Q, Q), "3 query heads cannot share 2 key heads evenly"),
+        (lambda: reference.attention(Q, Q[:0], Q[:0]), "2 query heads cannot share 0 key heads"),
         (lambda: reference.attention(Q, Q[..., :3], Q), r"k must have shape \[2, 5, 4\], got \[2, 5, 3\]"),
         (lambda: reference.attention(Q, Q, Q[:, :4]), r"v must have shape \[2, 5, 4\], got \[2, 4, 4\]"),
         (lambda: reference.attention(Q, Q, Q, bias=np.zeros((3, 5, 5))), "broadcast"),

@@ -14,6 +14,7 @@ from posenc.encoding import Encoding, arithmetic_dtype
 from posenc.layout import Positions
 from posenc.mask import Visibility
 from posenc.plan import Backend, Plan, Problem, choose, left_in_logits
+from posenc.positions import sequence
 from posenc.relative import Relative
 from posenc.term import Rotation, Term
 
@@ -48,7 +49,7 @@ def attention(
         encodings: rotary, bias and content encodings, or terms made from them for several layers to share.
         positions, key_positions: where tokens stand. None: the queries are the last of the sequence of keys, so that a
             cached decode step is right as it is. Only `positions`: those of all keys, the queries being the last of
-            them. Both: each its own.
+            them. Both: each its own, as in cross-attention.
         causal: a query sees the keys whose order is not after its own.
         window: and those whose order is at most so many tokens from its own, on either side.
         mask: True = may attend; four dimensions that broadcast to [batch, heads, queries, keys].
@@ -118,7 +119,10 @@ def _problem(
     _require_masks(q, k, mask, key_mask)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be from 0 up to, not including, 1, got {dropout}: pass a probability")
-    relative = Relative.of(q.shape[2], k.shape[2], positions, key_positions)
+    if not encodings and not causal and window is None and positions is None and key_positions is None:
+        relative = Relative(sequence(q.shape[2]), sequence(k.shape[2]))  # nobody asks where they stand
+    else:
+        relative = Relative.of(q.shape[2], k.shape[2], positions, key_positions)
     if relative.batch is not None and relative.batch != q.shape[0]:
         raise ValueError(
             f"positions must be for the {q.shape[0]} rows of the batch, got {relative.batch}: give each its own"

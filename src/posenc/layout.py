@@ -118,7 +118,8 @@ class Positions:
         for axis, (size, (low, high)) in enumerate(zip(shape, bounds, strict=True)):
             if low <= high and (low < 0 or high >= size):
                 where = f" on axis {axis}" if len(shape) > 1 else ""
-                raise ValueError(f"{allowed}, got position {low if low < 0 else high}{where}: {advice}")
+                got = f"position {low}" if low < 0 else f"{high + 1} (position {high} is past the end)"
+                raise ValueError(f"{scheme} has {size} positions{where}, got {got}: {advice}")
 
     def last(self, count: int) -> "Positions":
         """The layout of the last `count` tokens, as in a cached decode step."""

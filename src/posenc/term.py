@@ -109,7 +109,7 @@ class Bias(Term):
         """
         queries, keys = self.relative.queries, self.relative.keys
         code_query, code_key = self.relative.codes(self.values.device)
-        if not queries.prefix and not keys.prefix:
+        if self.prefix_values is None and not queries.prefix and not keys.prefix:
             return self.values, code_query, code_key
         lags = self.values.shape[-1]
         code_query = F.pad(code_query - (2 * lags - 1), (queries.prefix, 0)) + (2 * lags - 1)
@@ -147,7 +147,7 @@ class Bias(Term):
 
     def _framed(self) -> Tensor:
         prefix_query, prefix_key = self.relative.queries.prefix, self.relative.keys.prefix
-        if not prefix_query and not prefix_key:
+        if self.prefix_values is None and not prefix_query and not prefix_key:
             return self.values
         batch, heads, queries, keys = self.values.shape
         runs = self._prefix_numbers()[None, :, :, None].expand(batch, -1, -1, 1)
