@@ -1,9 +1,12 @@
 """Layouts by value: coordinates, order, documents, padding, slices, rescaling; and the tables of the initial draw."""
 
+import numpy as np
 import pytest
 import torch
 
 import posenc
+from posenc import reference
+from posenc.sinusoid import geometric
 
 
 def test_sequence() -> None:
@@ -106,3 +109,25 @@ def test_smaller_windows_use_part_of_the_tables(seed: int) -> None:
     assert torch.equal(part, whole[:, rows][:, :, rows])
     cross = bias(posenc.grid(3, 2), posenc.grid(5, 7))  # queries and keys on grids of different sizes
     assert torch.equal(cross, whole[:, rows])
+
+
+@pytest.mark.parametrize("width", [64, 96, 128, 31])
+def test_far_positions_agree_with_the_reference(width: int, seed: int) -> None:
+    """To 1e-12 in float64 at positions up to 1e4; an error of one unit in the last place of a frequency would show."""
+    start = int(torch.randint(9000, 9900, ()))
+    places = np.arange(start, start + 100)
+    x = torch.randn(1, 1, 100, width + width % 2, dtype=torch.float64)
+    turned = posenc.Rotary(x.shape[-1])(x, x, posenc.sequence(100, start=start))[0][0, 0]
+    wanted = reference.rotary(x[0, 0].numpy(), places, x.shape[-1])
+    torch.testing.assert_close(turned, torch.from_numpy(wanted), rtol=0, atol=1e-12)
+    added = posenc.Sinusoidal(width).vectors(torch.from_numpy(places)[:, None])
+    torch.testing.assert_close(added, torch.from_numpy(reference.sinusoidal(places, width)), rtol=0, atol=1e-12)
+
+
+def test_frequencies_made_on_a_device_are_the_same() -> None:
+    """Where no copy from the host is allowed they are powers of that device: equal to a few roundings."""
+    for count, period in ((48, 48), (16, 15.5)):
+        host = geometric(10000.0, count, period)
+        device = 10000.0 ** (torch.arange(count, dtype=torch.float64) / -period)
+        torch.testing.assert_close(host, device, rtol=1e-15, atol=0)
+        assert geometric(10000.0, count, period, "meta").device.type == "meta"

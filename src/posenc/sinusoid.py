@@ -1,4 +1,4 @@
-"""Sines and cosines of one coordinate, which absolute and content schemes share."""
+"""Frequencies, and the sines and cosines of one coordinate, which schemes of several places share."""
 
 import torch
 from jaxtyping import Float, Shaped
@@ -6,19 +6,26 @@ from torch import Tensor
 
 from posenc.layout import Device
 
-__all__ = ["require_base", "sinusoid", "sinusoid_frequencies"]
+__all__ = ["geometric", "require_base", "sinusoid"]
 
 
-def sinusoid_frequencies(width: int, base: float, device: Device = None) -> Float[Tensor, "sines"]:
-    """`base ** (-2i / width)`, one a sine, in float64."""
-    return base ** (torch.arange(0, width, 2, dtype=torch.float64, device=device) / -width)
+def geometric(base: float, count: int, period: float, device: Device = None) -> Float[Tensor, "count"]:
+    """`base ** (-i / period)` for i = 0 ... count - 1, in float64.
+
+    On a CPU they are Python's own powers, to the last bit; elsewhere they are made where they are needed, as a captured
+    step allows no copy from the host.
+    """
+    if torch.empty(0, device=device).device.type == "cpu":
+        return torch.tensor([base ** (-i / period) for i in range(count)], dtype=torch.float64, device=device)
+    return base ** (torch.arange(count, dtype=torch.float64, device=device) / -period)
 
 
 def sinusoid(
     position: Shaped[Tensor, "*b"], width: int, base: float = 10000.0, layout: str = "interleaved"
 ) -> Float[Tensor, "*b width"]:
     """Sines and cosines of one coordinate, in float64."""
-    angles = position.double()[..., None] * sinusoid_frequencies(width, base, position.device)
+    frequencies = geometric(base, (width + 1) // 2, width / 2, position.device)  # base ** (-2i / width)
+    angles = position.double()[..., None] * frequencies
     sines, cosines = angles.sin(), angles.cos()
     if layout == "concatenated":
         return torch.cat([sines, cosines], -1)[..., :width]

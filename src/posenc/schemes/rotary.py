@@ -9,7 +9,7 @@ from torch import Tensor
 from posenc.encoding import deal
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
-from posenc.sinusoid import require_base
+from posenc.sinusoid import geometric, require_base
 
 __all__ = ["Rotary"]
 
@@ -69,7 +69,7 @@ class Rotary(RotaryEncoding):
         shares = deal(self.rotary_dim // 2, self.axes)
         rows, start = [], 0
         for pairs in shares:
-            own = self.base ** (torch.arange(pairs, dtype=torch.float64, device=device) / -pairs)
+            own = geometric(self.base, pairs, pairs, device)
             rows.append(torch.nn.functional.pad(own, (start, sum(shares) - start - pairs)))
             start += pairs
         return torch.stack(rows)
