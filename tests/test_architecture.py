@@ -14,12 +14,13 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "posenc"
 
 FLOORS: list[set[str]] = [
-    {"layout", "catalog", "reference", "resize"},
+    {"checks", "catalog", "reference"},
+    {"layout", "resize"},
     {"positions", "sinusoid"},
     {"relative", "mask"},
     {"term"},
     {"encoding", "plan"},
-    {"embedding", "inside"},
+    {"embedding", "inside", "validate"},
     {"schemes", "backends"},
     {"attend"},
     {"layer"},

@@ -316,3 +316,67 @@ def test_explain_gives_reasons() -> None:
         posenc.attention(q, k, v, posenc.ALiBi(4), backend="sdpa")
     with pytest.raises(ValueError, match="backend must be one of auto, sdpa, dense, got 'flash'"):
         posenc.attention(q, k, v, backend="flash")
+
+
+# --- what was once wrong ---
+
+
+def test_every_layout_can_be_made_in_a_compiled_function(seed: int) -> None:
+    q, k, v = inputs(6, 6)
+    rotary, bias = posenc.Rotary(16), posenc.ALiBi(4)
+    mask = torch.rand(2, 6) < 0.7
+    makers: dict[str, Any] = {
+        "padded": lambda: posenc.padded(mask),
+        "packed": lambda: posenc.packed([2, 4]),
+        "packed boundaries": lambda: posenc.packed(cu_seqlens=[0, 2, 6]),
+        "packed tensor": lambda: posenc.packed(torch.tensor([2, 4]), total=6),
+        "coordinates": lambda: posenc.coordinates(torch.arange(6)[:, None], order=torch.arange(6), extent=6),
+        "rescaled": lambda: posenc.sequence(6).rescaled(0, 1),
+    }
+    for name, make in makers.items():
+        compiled = torch.compile(
+            lambda q, make=make: posenc.attention(q, k, v, rotary, bias, positions=make(), causal=True),
+            fullgraph=True,
+            backend="eager",
+        )
+        wanted = posenc.attention(q, k, v, rotary, bias, positions=make(), causal=True)
+        torch.testing.assert_close(compiled(q), wanted, rtol=1e-12, atol=1e-12, msg=name)
+
+
+def test_a_ready_term_brings_its_positions(seed: int) -> None:
+    """Its documents and padding too, without saying them again."""
+    q, k, v = inputs(6, 6)
+    for positions in (posenc.packed([2, 4]), posenc.padded(torch.rand(2, 6) < 0.7), posenc.grid(5, prefix=1)):
+        term = posenc.ALiBi(4).term(positions, dtype=torch.float64)
+        wanted = posenc.attention(q, k, v, posenc.ALiBi(4), positions=positions)
+        torch.testing.assert_close(posenc.attention(q, k, v, term), wanted, rtol=0, atol=0)
+    step = posenc.ALiBi(4).term(posenc.sequence(1, start=5), posenc.sequence(6), dtype=torch.float64)
+    ours = posenc.attention(q[:, :, -1:], k, v, step, causal=True)
+    wanted = posenc.attention(q[:, :, -1:], k, v, posenc.ALiBi(4), causal=True)
+    torch.testing.assert_close(ours, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_fewer_queries_than_coordinates_without_an_order(seed: int) -> None:
+    q, k, v = inputs(2, 6)
+    places = posenc.coordinates(torch.arange(6)[:, None])
+    ours = posenc.attention(q, k, v, posenc.ALiBi(4), positions=places)
+    torch.testing.assert_close(ours, posenc.attention(q, k, v, posenc.ALiBi(4)), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("encodings", ["none", "rotary", "bias"])
+def test_autocast_changes_no_dtype(encodings: str, seed: int) -> None:
+    q, k, v = (x.float() for x in inputs(33, 33))
+    plain = posenc.attention(q, k, v, *ALONE[encodings]())
+    with torch.autocast("cpu", torch.bfloat16):
+        out = posenc.attention(q, k, v, *ALONE[encodings]())
+    assert out.dtype == torch.float32
+    if encodings == "bias":  # our own arithmetic stays in float32
+        torch.testing.assert_close(out, plain, rtol=0, atol=0)
+
+
+def test_many_buckets_take_no_time() -> None:
+    bias = posenc.T5Bias(1, num_buckets=4096, max_distance=10**6)
+    buckets = posenc.t5_bucket(torch.arange(0, 10**6, 997), 4096, 10**6)
+    assert bias.table.shape == (1, 4096)
+    assert (buckets.diff() >= 0).all()
+    assert buckets[-1] == 2047

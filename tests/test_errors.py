@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +10,7 @@ import posenc
 
 q = k = v = torch.randn(2, 4, 6, 16)
 x = torch.randn(2, 6, 24)
+ROWS = torch.tensor([0, 1, 2])
 
 ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     # rotary
@@ -92,7 +94,11 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
         ValueError,
         "needs tokens that fill a grid",
     ),
-    "even kernel": (lambda: posenc.ConditionalEncoding(24, kernel_size=4), ValueError, "kernel_size odd, got 24 and 4"),
+    "even kernel": (
+        lambda: posenc.ConditionalEncoding(24, kernel_size=4),
+        ValueError,
+        "kernel_size must be odd, got 4",
+    ),
     "positions of another length": (
         lambda: posenc.Sinusoidal(24)(x, posenc.sequence(5)),
         ValueError,
@@ -123,7 +129,7 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     "an encoding elsewhere": (
         lambda: posenc.attention(q, k, v, posenc.T5Bias(4).to("meta")),
         ValueError,
-        "T5Bias is on meta, got q on cpu: move it with .to('cpu')",
+        "T5Bias is on meta, got tensors on cpu: move it with .to('cpu')",
     ),
     "another batch": (lambda: posenc.attention(q, k[:1], v), ValueError, "got 1 in k and 2 in q"),
     "another width of k": (
@@ -298,21 +304,169 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     "packed backwards": (
         lambda: posenc.packed([2, -1]),
         ValueError,
-        "documents need lengths of 0 or more, got [2, -1]",
+        "lengths must be 0 or more, got -1",
     ),
     "rescaled padding": (
         lambda: posenc.padded(torch.ones(1, 3).bool()).rescaled(0, 1),
         ValueError,
         "rescaled needs tokens that fill a grid",
     ),
+    "packed by parts of tokens": (
+        lambda: posenc.packed([2.5, 1.9]),
+        TypeError,
+        "lengths must be one list of integers, got [2.5, 1.9]",
+    ),
+    "coordinates that are no numbers": (
+        lambda: posenc.coordinates([[0.0], [float("nan")]]),
+        ValueError,
+        "coordinates must be finite, got NaN or infinity",
+    ),
+    "coordinates of different lengths": (
+        lambda: posenc.coordinates([[0], [1, 2]]),
+        TypeError,
+        "coordinates must be numbers of one shape, got list",
+    ),
+    "an order of another batch": (
+        lambda: posenc.coordinates(torch.zeros(3, 6, 1), order=torch.zeros(2, 6)),
+        ValueError,
+        "must be of one batch, got 3 and 2",
+    ),
+    "an order as a list": (
+        lambda: posenc.coordinates([[0], [1]], order=[1, 0]),
+        TypeError,
+        "order must be a tensor of numbers, got [1, 0]",
+    ),
+    "rescaled to nowhere": (
+        lambda: posenc.grid(2).rescaled(0, float("inf")),
+        ValueError,
+        "high must be finite, got inf",
+    ),
+    "fewer than no tokens": (lambda: posenc.sequence(3).last(-1), ValueError, "count must be 0 or more, got -1"),
+    # batches
+    "rows for other rows": (
+        lambda: posenc.Sinusoidal(24)(x, posenc.sequence(6, ROWS)),
+        ValueError,
+        "positions must be for the 2 rows of the batch, got 3",
+    ),
+    "rows for other rows, rotary": (lambda: posenc.Rotary(16)(q, k, posenc.sequence(6, ROWS)), ValueError, "2 rows"),
+    "rows for other rows, content": (lambda: posenc.Shaw(16, 2)(q, posenc.sequence(6, ROWS)), ValueError, "2 rows"),
+    "rows for other rows, a term": (
+        lambda: posenc.attention(q[:1], k[:1], v[:1], posenc.ALiBi(4).term(posenc.sequence(6, ROWS))),
+        ValueError,
+        "positions must be for the 1 rows of the batch, got 3",
+    ),
+    "queries and keys of two batches": (
+        lambda: posenc.ALiBi(4)(posenc.sequence(6, ROWS), posenc.sequence(6, ROWS[:2])),
+        ValueError,
+        "queries and keys must be of one batch, got 3 and 2 rows of positions",
+    ),
+    # terms
+    "a term of elsewhere": (
+        lambda: posenc.attention(q, k, v, posenc.Rotary(16).term(posenc.sequence(6)), positions=posenc.grid(2, 3)),
+        ValueError,
+        "the term was evaluated at other positions than those of this attention",
+    ),
+    "a term of another document": (
+        lambda: posenc.attention(q, k, v, posenc.ALiBi(4).term(posenc.packed([2, 4])), positions=posenc.packed([3, 3])),
+        ValueError,
+        "the term was evaluated at other positions",
+    ),
+    "a term in another dtype": (
+        lambda: posenc.attention(q.double(), k.double(), v.double(), posenc.Shaw(16, 2).term(posenc.sequence(6))),
+        ValueError,
+        "the term must be in torch.float64 on cpu for q in torch.float64, got torch.float32 on cpu",
+    ),
+    "a term in half precision": (
+        lambda: posenc.attention(q, k, v, posenc.Rotary(16).term(posenc.sequence(6), dtype=torch.bfloat16)),
+        ValueError,
+        "the term must be in torch.float32 on cpu for q in torch.float32, got torch.bfloat16 on cpu",
+    ),
+    "a term in integers": (
+        lambda: posenc.Rotary(16).term(posenc.sequence(6), dtype=torch.int32),
+        TypeError,
+        "dtype must be a real dtype, got torch.int32",
+    ),
+    "documents on one side": (
+        lambda: posenc.attention(q, k, v, positions=posenc.packed([3, 3]), key_positions=posenc.sequence(6)),
+        ValueError,
+        "queries and keys must both say their documents",
+    ),
+    # numbers
+    "a scale of nothing": (
+        lambda: posenc.attention(q, k, v, scale=0.0),
+        ValueError,
+        "scale must be more than 0 and finite",
+    ),
+    "a scale of NaN": (lambda: posenc.attention(q, k, v, scale=float("nan")), ValueError, "got nan"),
+    "a tensor for a scale": (
+        lambda: posenc.attention(q, k, v, scale=torch.ones(())),
+        TypeError,
+        "scale must be a number",
+    ),
+    "no channels": (lambda: posenc.attention(q[..., :0], k[..., :0], v), ValueError, "at least one channel"),
+    "an array for q": (lambda: posenc.attention(q.numpy(), k, v), TypeError, "q must be a tensor, got ndarray"),
+    "a list for a mask": (
+        lambda: posenc.attention(q, k, v, mask=[True]),
+        TypeError,
+        "mask must be a boolean tensor, got list",
+    ),
+    "values of another width": (
+        lambda: posenc.attention(q, k, v[..., :4], posenc.Shaw(16, 2)),
+        ValueError,
+        "vectors by relative position join values of q's 16 channels, got v with 4",
+    ),
+    "rotary of two dtypes": (
+        lambda: posenc.Rotary(16)(q, k.double()),
+        ValueError,
+        "q and k must be of one device, dtype",
+    ),
+    "learned elsewhere": (
+        lambda: posenc.Learned(9, 24).to("meta")(x),
+        ValueError,
+        "Learned is on meta, got tensors on cpu",
+    ),
+    "a real number of heads": (lambda: posenc.ALiBi(2.0), TypeError, "num_heads must be an integer, got 2.0"),
+    "True heads": (lambda: posenc.T5Bias(True), TypeError, "num_heads must be an integer, got True"),
+    "text for a width": (lambda: posenc.Rotary("64"), TypeError, "head_dim must be an integer, got '64'"),
+    "a real size": (lambda: posenc.Learned((3.0, 4), 8), TypeError, "each size of shape must be an integer, got 3.0"),
+    "std of NaN": (
+        lambda: posenc.Learned(4, 8, std=float("nan")),
+        ValueError,
+        "std must be 0 or more and finite, got nan",
+    ),
+    "a layer of another width": (
+        lambda: posenc.SelfAttention(64, 4, posenc.Rotary(8)),
+        ValueError,
+        "Rotary was made for head_dim 8, got a layer of 16",
+    ),
+    "a dictionary for a cache": (
+        lambda: posenc.SelfAttention(24, 4)(x, cache={}),
+        TypeError,
+        "cache must be a posenc.KeyValueCache, got dict",
+    ),
     # functions
+    "one dimension": (
+        lambda: posenc.skew(torch.zeros(3)),
+        ValueError,
+        "x must be a tensor [..., L, L], got shape (3,)",
+    ),
+    "buckets of truth": (lambda: posenc.t5_bucket(torch.ones(3).bool()), TypeError, "got torch.bool"),
+    "an integer table": (
+        lambda: posenc.resize_table(torch.zeros(4, 8, dtype=torch.long), 4, 8),
+        TypeError,
+        "table must be a tensor of real numbers, got torch.int64",
+    ),
     "relative_to_absolute": (
         lambda: posenc.relative_to_absolute(torch.zeros(3, 6)),
         ValueError,
         "x must be [..., L, 2L - 1], got shape (3, 6): for L = 3 give 5 columns",
     ),
     "skew": (lambda: posenc.skew(torch.zeros(3, 5)), ValueError, "x must be [..., L, L], got shape (3, 5)"),
-    "relative_index": (lambda: posenc.relative_index((3, 0)), ValueError, "got (3, 0)"),
+    "relative_index": (
+        lambda: posenc.relative_index((3, 0)),
+        ValueError,
+        "each size of shape must be 1 or more, got 0",
+    ),
     "buckets of real numbers": (lambda: posenc.t5_bucket(torch.zeros(3)), TypeError, "relative must be integer"),
     "a guessed grid": (
         lambda: posenc.resize_table(torch.zeros(196, 8), (14, 14), (16, 16), prefix=1),
@@ -342,3 +496,24 @@ def test_positions_on_an_accelerator_are_checked_there() -> None:
     torch.testing.assert_close(compiled(x, torch.tensor(2)), embed(x, torch.tensor(2)))
     with pytest.raises(RuntimeError, match="Learned has positions for 8, got one outside"):
         compiled(x, torch.tensor(3))
+
+
+def test_a_total_is_checked_on_an_accelerator() -> None:
+    def attend(lengths: torch.Tensor) -> torch.Tensor:
+        return posenc.attention(q, k, v, posenc.Rotary(16), positions=posenc.packed(lengths, total=6))
+
+    compiled = torch.compile(attend, fullgraph=True, backend="eager")
+    lengths = torch.tensor([4, 2])
+    torch.testing.assert_close(compiled(lengths), attend(lengths))
+    for wrong in ([4, 1], [4, 3], [8, -2]):
+        with pytest.raises(RuntimeError, match="documents need lengths of 0 or more that sum to total"):
+            compiled(torch.tensor(wrong))
+
+
+def test_numpy_integers_are_integers() -> None:
+    four = np.int64(4)
+    assert posenc.ALiBi(four)(posenc.sequence(four)).shape == (4, 4, 4)
+    assert posenc.Learned(four, np.int32(8)).table.shape == (4, 8)
+    assert posenc.RelativePositionBias(2, np.int64(4)).table.shape == (2, 7)
+    assert posenc.grid(np.int64(2), 3).length == 6
+    assert posenc.attention(q, k, v, window=np.int64(1)).shape == q.shape

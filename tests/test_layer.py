@@ -77,7 +77,7 @@ def test_without_biases() -> None:
 def test_a_cache_of_another_batch() -> None:
     layer, cache = posenc.SelfAttention(16, 2), posenc.KeyValueCache()
     layer(torch.randn(2, 3, 16), cache=cache)
-    with pytest.raises(ValueError, match="the cache holds 2 rows, got a batch of 3: make a new one"):
+    with pytest.raises(ValueError, match=r"the cache holds 2 rows, 2 heads of 8 channels in torch\.float32, got"):
         layer(torch.randn(3, 1, 16), cache=cache)
     with pytest.raises(ValueError, match=r"x must be \[batch, tokens, 16\], got shape \(1, 8\)"):
         layer(torch.randn(1, 8))
@@ -107,3 +107,14 @@ def test_one_graph_for_many_decode_steps(seed: int) -> None:
             alone = posenc.attention(q, keys[:, :, seen], keys[:, :, seen], *encodings, causal=True)
             torch.testing.assert_close(compiled(q, torch.tensor(start)), alone, rtol=1e-5, atol=1e-5)
     assert len(graphs) == 1
+
+
+def test_a_refused_step_leaves_the_cache_as_it_was(seed: int) -> None:
+    layer = posenc.SelfAttention(32, 4, posenc.Rotary(8)).double()
+    x, cache = torch.randn(2, 8, 32, dtype=torch.float64), posenc.KeyValueCache()
+    layer(x[:, :7], causal=True, cache=cache)
+    with pytest.raises(ValueError, match="positions must cover the 8 keys, got 1"):
+        layer(x[:, 7:], causal=True, cache=cache, positions=posenc.sequence(1, 7))
+    assert len(cache) == 7
+    step = layer(x[:, 7:], causal=True, cache=cache)
+    torch.testing.assert_close(step, layer(x, causal=True)[:, 7:], rtol=1e-11, atol=1e-11)

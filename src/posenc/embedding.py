@@ -4,7 +4,15 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from posenc.encoding import Encoding, arithmetic_dtype, axis_names, require_axes, require_positions
+from posenc.encoding import (
+    Encoding,
+    arithmetic_dtype,
+    axis_names,
+    require_axes,
+    require_device,
+    require_positions,
+    require_real,
+)
 from posenc.layout import Positions
 from posenc.positions import sequence
 from posenc.relative import Relative
@@ -28,8 +36,9 @@ class _OnEmbeddings(Encoding):
 
     def _layout(self, x: Tensor, positions: Positions | None) -> Positions:
         name = type(self).__name__
-        if not x.is_floating_point():
+        if isinstance(x, Tensor) and not x.is_floating_point():
             raise TypeError(f"x must be real embeddings, got {x.dtype}: embed the tokens first")
+        require_real("x", x)
         if x.ndim != 3 or x.shape[-1] != self.dim:
             raise ValueError(
                 f"x must be [batch, tokens, {self.dim}] for {name}({self.dim}), got shape {tuple(x.shape)}: "
@@ -44,7 +53,10 @@ class _OnEmbeddings(Encoding):
                 f"positions must cover the {x.shape[1]} tokens of x, got {positions.length}: "
                 "count prefix tokens with prefix="
             )
-        self.check(Relative(positions))
+        relative = Relative(positions)
+        relative.require_batch(x.shape[0])
+        require_device(self, x)
+        self.check(relative)
         return positions
 
 

@@ -20,7 +20,17 @@ from posenc.layout import Device, Positions
 from posenc.relative import Relative
 from posenc.term import Term
 
-__all__ = ["Encoding", "arithmetic_dtype", "axis_names", "deal", "require_axes", "require_heads", "require_positions"]
+__all__ = [
+    "Encoding",
+    "arithmetic_dtype",
+    "axis_names",
+    "deal",
+    "require_axes",
+    "require_device",
+    "require_heads",
+    "require_positions",
+    "require_real",
+]
 
 
 class Encoding(nn.Module):
@@ -48,6 +58,8 @@ class Encoding(nn.Module):
         one backward pass.
         """
         require_positions(positions)
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a real dtype, got {dtype}: attention wants torch.float32, or torch.float64")
         relative = Relative(positions, key_positions)
         require_axes(self, relative.queries)
         self.check(relative)
@@ -93,10 +105,25 @@ def require_axes(encoding: Encoding, positions: Positions) -> None:
         )
 
 
-def require_heads(name: str, x: Tensor, head_dim: int, scheme: str, num_heads: int | None = None) -> None:
-    """Raise where a tensor is not [batch, heads, tokens, head_dim] for an encoding."""
+def require_device(encoding: Encoding, x: Tensor) -> None:
+    """Raise ValueError where an encoding's numbers are on another device than what it is applied to."""
+    for tensor in (*encoding.parameters(), *encoding.buffers()):
+        if tensor.device != x.device:
+            name, there = type(encoding).__name__, str(x.device)
+            raise ValueError(f"{name} is on {tensor.device}, got tensors on {there}: move it with .to({there!r})")
+
+
+def require_real(name: str, x: object) -> None:
+    """Raise TypeError for anything but a tensor of real numbers."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(x).__name__}: convert it with torch.as_tensor")
     if not x.is_floating_point():
         raise TypeError(f"{name} must be a real tensor, got {x.dtype}: convert it to float32 or bfloat16")
+
+
+def require_heads(name: str, x: Tensor, head_dim: int, scheme: str, num_heads: int | None = None) -> None:
+    """Raise where a tensor is not [batch, heads, tokens, head_dim] for an encoding."""
+    require_real(name, x)
     if x.ndim != 4 or x.shape[-1] != head_dim:
         raise ValueError(
             f"{name} must be [batch, heads, tokens, {head_dim}] for this {scheme}, got shape {tuple(x.shape)}: "

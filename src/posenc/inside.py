@@ -6,7 +6,14 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from posenc.encoding import Encoding, arithmetic_dtype, require_axes, require_heads, require_positions
+from posenc.encoding import (
+    Encoding,
+    arithmetic_dtype,
+    require_axes,
+    require_device,
+    require_heads,
+    require_positions,
+)
 from posenc.layout import Device, Positions
 from posenc.relative import Relative
 from posenc.term import Bias, Content, Part, Rotation
@@ -54,7 +61,11 @@ class RotaryEncoding(Encoding):
         """Rotated queries and keys. Positions are understood as in `attention`."""
         for name, x in (("q", q), ("k", k)):
             require_heads(name, x, self.head_dim, type(self).__name__)
+            require_device(self, x)
+        if k.device != q.device or k.dtype != q.dtype or k.shape[0] != q.shape[0]:
+            raise ValueError(f"q and k must be of one device, dtype and batch, got {_about(q)}, {_about(k)}")
         relative = Relative.of(q.shape[-2], k.shape[-2], positions, key_positions)
+        relative.require_batch(q.shape[0])
         term = self.term(relative.queries, relative.keys, device=q.device, dtype=arithmetic_dtype(q.dtype))
         assert isinstance(term, Rotation)
         return term.rotate(q, k)
@@ -86,9 +97,10 @@ class BiasEncoding(Encoding):
         parameter = next(self.parameters(), None)
         dtype = torch.get_default_dtype() if parameter is None else parameter.dtype
         device = None if parameter is None else parameter.device
-        term = self.term(positions, key_positions, device=device, dtype=dtype)
+        term = self.term(positions, key_positions, device=device, dtype=arithmetic_dtype(dtype))
         assert isinstance(term, Bias)
-        return term.dense()[0] if term.relative.batch is None else term.dense()
+        dense = term.dense().to(dtype)
+        return dense[0] if term.relative.batch is None else dense
 
 
 class ContentEncoding(Encoding):
@@ -118,6 +130,8 @@ class ContentEncoding(Encoding):
         require_heads("q", q, self.head_dim, type(self).__name__, self.num_heads)
         keys = key_positions or positions
         relative = Relative.of(q.shape[-2], q.shape[-2] if keys is None else keys.length, positions, key_positions)
+        relative.require_batch(q.shape[0])
+        require_device(self, q)
         dtype = arithmetic_dtype(q.dtype)
         return self._content(relative, q.device, dtype).logits(q.to(dtype)).to(q.dtype)
 
@@ -128,7 +142,10 @@ class ContentEncoding(Encoding):
         key_positions: Positions | None = None,
     ) -> Float[Tensor, "b h i d"]:
         """What the attention weights add to the output, sum_j a_ij r(i - j), in their dtype."""
+        require_heads("weights", weights, weights.shape[-1], type(self).__name__, self.num_heads)
         relative = Relative.of(weights.shape[-2], weights.shape[-1], positions, key_positions)
+        relative.require_batch(weights.shape[0])
+        require_device(self, weights)
         dtype = arithmetic_dtype(weights.dtype)
         output = self._content(relative, weights.device, dtype).values(weights.to(dtype))
         if output is None:
@@ -139,3 +156,7 @@ class ContentEncoding(Encoding):
         term = self.term(relative.queries, relative.keys, device=device, dtype=dtype)
         assert isinstance(term, Content)
         return term
+
+
+def _about(x: Tensor) -> str:
+    return f"{x.dtype} {tuple(x.shape)} on {x.device}"

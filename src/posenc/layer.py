@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from posenc.attend import attention
+from posenc.checks import whole
 from posenc.encoding import Encoding
 from posenc.layout import Positions
 from posenc.term import Term
@@ -31,18 +32,26 @@ class KeyValueCache:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
 
-    def append(
+    def joined(
         self, keys: Float[Tensor, "b g j d"], values: Float[Tensor, "b g j d"]
-    ) -> tuple[Float[Tensor, "b g j d"], Float[Tensor, "b g j d"]]:
-        """Add new tokens, and return those of all tokens."""
-        if self.keys is not None and self.values is not None:
-            if keys.shape[0] != self.keys.shape[0]:
-                raise ValueError(
-                    f"the cache holds {self.keys.shape[0]} rows, got a batch of {keys.shape[0]}: make a new one"
-                )
-            keys, values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
+    ) -> tuple[Float[Tensor, "b g all d"], Float[Tensor, "b g all d"]]:
+        """The keys and values of all tokens, new ones at the end; nothing is kept until `keep`.
+
+        Raises ValueError where the new ones do not continue the old.
+        """
+        if self.keys is None or self.values is None:
+            return keys, values
+        b, g, _, d = self.keys.shape
+        if keys.shape[0] != b or keys.shape[1] != g or keys.shape[3] != d or keys.dtype != self.keys.dtype:
+            raise ValueError(
+                f"the cache holds {b} rows, {g} heads of {d} channels in {self.keys.dtype}, got {tuple(keys.shape)} in "
+                f"{keys.dtype}: use one cache for each layer and batch"
+            )
+        return torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
+
+    def keep(self, keys: Float[Tensor, "b g all d"], values: Float[Tensor, "b g all d"]) -> None:
+        """Hold the keys and values of all tokens."""
         self.keys, self.values = keys, values
-        return keys, values
 
     def __len__(self) -> int:
         return 0 if self.keys is None else self.keys.shape[2]
@@ -68,10 +77,12 @@ class SelfAttention(nn.Module):
         self, dim: int, num_heads: int, *encodings: Encoding, num_key_value_heads: int | None = None, bias: bool = True
     ) -> None:
         super().__init__()
-        groups = num_heads if num_key_value_heads is None else num_key_value_heads
-        if num_heads < 1 or dim % num_heads:
+        dim, num_heads = whole("dim", dim, 1), whole("num_heads", num_heads, 1)
+        groups = num_heads if num_key_value_heads is None else whole("num_key_value_heads", num_key_value_heads, 1)
+        if dim % num_heads:
             raise ValueError(f"dim must be a multiple of num_heads, got dim={dim} and num_heads={num_heads}")
-        if groups < 1 or num_heads % groups:
+        head_dim = dim // num_heads
+        if num_heads % groups:
             raise ValueError(f"num_key_value_heads must divide num_heads = {num_heads}, got {groups}: pass a divisor")
         for encoding in encodings:
             name = type(encoding).__name__
@@ -83,8 +94,10 @@ class SelfAttention(nn.Module):
                 )
             if encoding.num_heads is not None and encoding.num_heads != num_heads:
                 raise ValueError(f"{name} was made for {encoding.num_heads} heads, got a layer of {num_heads}")
+            width = getattr(encoding, "head_dim", head_dim)
+            if width != head_dim:
+                raise ValueError(f"{name} was made for head_dim {width}, got a layer of {head_dim}")
         self.dim, self.num_heads, self.num_key_value_heads = dim, num_heads, groups
-        head_dim = dim // num_heads
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, groups * head_dim, bias=bias)
         self.value = nn.Linear(dim, groups * head_dim, bias=bias)
@@ -113,7 +126,9 @@ class SelfAttention(nn.Module):
         k = self._heads(self.key(x), self.num_key_value_heads)
         v = self._heads(self.value(x), self.num_key_value_heads)
         if cache is not None:
-            k, v = cache.append(k, v)
+            if not isinstance(cache, KeyValueCache):
+                raise TypeError(f"cache must be a posenc.KeyValueCache, got {type(cache).__name__}: make one a layer")
+            k, v = cache.joined(k, v)
         encodings = [cast(Encoding, encoding) for encoding in self.encodings]
         out = attention(
             q,
@@ -128,6 +143,8 @@ class SelfAttention(nn.Module):
             key_mask=key_mask,
             dropout=dropout,
         )
+        if cache is not None:
+            cache.keep(k, v)  # a step that was refused leaves the cache as it was
         return cast(Tensor, self.output(out.transpose(1, 2).flatten(2)))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:

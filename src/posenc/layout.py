@@ -8,19 +8,23 @@ Integer layouts know an `extent`: coordinates are `origin + offset` with `0 <= o
 what depends on the relative position alone fits in one small table. Real coordinates have none.
 """
 
+import math
 from collections.abc import Sequence as SequenceOf
-from math import prod
 
 import torch
 from torch import Tensor
 
-__all__ = ["Device", "Explicit", "Grid", "Positions", "Sequence", "assert_on_device", "readable"]
+from posenc.checks import assert_on_device, readable, whole
+
+__all__ = ["Device", "Explicit", "Grid", "Positions", "Sequence"]
 
 Device = torch.device | str | None
 
 
 class Positions:
     """A layout of tokens. Made by `sequence`, `grid`, `packed`, `padded` or `coordinates`; never changed afterwards.
+
+    Tensors that it was made from are kept, not copied: a captured step may put new numbers there, checked or not.
 
     A plain class on purpose: mixed-precision policies rewrite the tensors inside dataclasses.
     """
@@ -123,6 +127,7 @@ class Positions:
 
     def last(self, count: int) -> "Positions":
         """The layout of the last `count` tokens, as in a cached decode step."""
+        count = whole("count", count)
         if count == self.length:
             return self
         if count > self.length:
@@ -139,11 +144,30 @@ class Positions:
             self.offsets()[..., max(skipped - self.prefix, 0) :, :],
             prefix=prefix,
             extent=self.extent,
-            order=self.order()[..., skipped:],
+            order=self.order()[..., skipped:] if self._has_order() else None,
             ordered=self.ordered,
             document=None if document is None else document[..., skipped:],
             present=None if present is None else present[..., skipped:],
         )
+
+    def _has_order(self) -> bool:
+        return True
+
+    def agrees(self, other: "Positions") -> bool:
+        """Whether two layouts place their tokens alike, as far as can be told without waiting for a device."""
+        if self is other:
+            return True
+        if (self.length, self.axes, self.prefix) != (other.length, other.axes, other.prefix):
+            return False
+        pairs = [(self.coordinates(), other.coordinates()), (self.document(), other.document())]
+        pairs.append((self.present(), other.present()))
+        for ours, theirs in pairs:
+            if ours is None or theirs is None:
+                if ours is not theirs:
+                    return False
+            elif readable(ours) and readable(theirs) and not bool((ours == theirs).all()):
+                return False
+        return True
 
     def rescaled(self, low: float | SequenceOf[float], high: float | SequenceOf[float]) -> "Positions":
         """The same tokens with real coordinates, the edges of the grid moved to `low` and `high`.
@@ -203,7 +227,7 @@ class Grid(Positions):
     """The cells of a grid, row-major, after the prefix tokens."""
 
     def __init__(self, shape: tuple[int, ...], prefix: int = 0) -> None:
-        super().__init__(prod(shape) + prefix, len(shape), prefix=prefix, shape=shape, extent=shape)
+        super().__init__(math.prod(shape) + prefix, len(shape), prefix=prefix, shape=shape, extent=shape)
 
     def offsets(self, device: Device = None) -> Tensor:
         assert self.shape is not None
@@ -230,8 +254,14 @@ class Explicit(Positions):
         present: Tensor | None = None,
     ) -> None:
         length, axes = offsets.shape[-2] + prefix, offsets.shape[-1]
-        rows = [offsets.shape[:-2], *(tensor.shape[:-1] for tensor in (order, document, present) if tensor is not None)]
-        batch = max((row[0] for row in rows if row), default=None)
+        batch = offsets.shape[0] if offsets.ndim == 3 else None
+        for tensor in (order, document, present):
+            if tensor is not None and tensor.ndim == 2:
+                if batch is not None and tensor.shape[0] != batch:
+                    raise ValueError(
+                        f"coordinates, order and document must be of one batch, got {batch} and {tensor.shape[0]}"
+                    )
+                batch = tensor.shape[0]
         super().__init__(length, axes, prefix=prefix, shape=shape, extent=extent, ordered=ordered, batch=batch)
         self._offsets, self._order, self._document, self._present = offsets, order, document, present
 
@@ -245,6 +275,9 @@ class Explicit(Positions):
                 "pass order= to posenc.coordinates"
             )
         return super().order(device) if self._order is None else self._order.to(device or self._order.device)
+
+    def _has_order(self) -> bool:
+        return self._order is not None or self.ordered
 
     def document(self, device: Device = None) -> Tensor | None:
         return None if self._document is None else self._document.to(device or self._document.device)
@@ -261,18 +294,10 @@ class Explicit(Positions):
         return [(int(low), int(high)) for low, high in zip(columns.amin(0), columns.amax(0), strict=True)]
 
 
-def readable(tensor: Tensor) -> bool:
-    """Whether numbers can be read from a tensor on the host without waiting for a device or breaking a graph."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def assert_on_device(condition: Tensor, message: str) -> None:
-    """Raise `message` where the condition is False, on the device, without a synchronisation."""
-    torch._assert_async(condition, message)
-
-
 def _per_axis(name: str, value: float | SequenceOf[float], axes: int) -> list[float]:
     values = [float(value)] * axes if isinstance(value, int | float) else [float(item) for item in value]
+    if not all(-math.inf < item < math.inf for item in values):
+        raise ValueError(f"{name} must be finite, got {value}: pass the coordinate of an edge")
     if len(values) != axes:
         raise ValueError(f"{name} needs one number, or one an axis, got {len(values)} for {axes} axes")
     return values

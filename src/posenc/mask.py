@@ -6,10 +6,10 @@ positions alone, so that a fused kernel needs no mask where none is needed.
 
 from typing import Literal
 
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from posenc.checks import whole
 from posenc.layout import Device, Positions
 
 __all__ = ["Visibility"]
@@ -30,12 +30,9 @@ class Visibility:
         newest: bool = False,
     ) -> None:
         """`newest` says that the queries are the last tokens of the keys."""
-        if window is not None and (isinstance(window, bool) or not isinstance(window, int | torch.SymInt)):
-            raise TypeError(f"window must be an integer number of tokens, got {window!r}: pass None for no window")
-        if window is not None and window < 0:
-            raise ValueError(f"window must be 0 or more, got {window}: pass None for no window")
         self.queries, self.keys = queries, keys
-        self.window, self.mask, self.key_mask = window, mask, key_mask
+        self.window = None if window is None else whole("window", window)
+        self.mask, self.key_mask = mask, key_mask
         in_order = newest and keys.ordered
         self.causal = causal and not (in_order and queries.length == 1)  # the newest token sees everything
         self._by_index = in_order and queries is keys
@@ -43,8 +40,8 @@ class Visibility:
     @property
     def kind(self) -> Literal["all", "causal", "mask"]:
         """Every key, the lower triangle, or what `allowed` says."""
-        structured = self.keys.document() is not None or self.keys.present() is not None
-        if structured or self.window is not None or self.mask is not None or self.key_mask is not None:
+        layouts = self.queries.document(), self.keys.document(), self.keys.present()
+        if any(said is not None for said in (*layouts, self.window, self.mask, self.key_mask)):
             return "mask"
         if not self.causal:
             return "all"

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from posenc.layout import Explicit, Grid, Positions, Sequence, assert_on_device, readable
+from posenc.checks import assert_on_device, readable, whole
+from posenc.layout import Explicit, Grid, Positions, Sequence
 
 __all__ = ["Positions", "coordinates", "grid", "packed", "padded", "sequence"]
 
@@ -24,7 +25,7 @@ def sequence(length: int, start: int | Int[Tensor, "*b"] = 0) -> Positions:
     >>> posenc.sequence(3, start=5).coordinates().flatten().tolist()
     [5, 6, 7]
     """
-    _require_size("length", length)
+    length = whole("length", length)
     if isinstance(start, Tensor):
         if start.is_floating_point() or start.dtype == torch.bool or start.ndim > 1:
             raise TypeError(
@@ -33,8 +34,8 @@ def sequence(length: int, start: int | Int[Tensor, "*b"] = 0) -> Positions:
             )
         start = start.long()
         start = start.reshape(()) if start.shape == (1,) else start
-    elif isinstance(start, bool) or not isinstance(start, int | torch.SymInt):
-        raise TypeError(f"start must be an integer, got {start!r}: pass whole positions, or use posenc.coordinates")
+    else:
+        start = whole("start", start, -(2**62))
     return Sequence(length, start)
 
 
@@ -52,10 +53,7 @@ def grid(*shape: int, prefix: int = 0) -> Positions:
     """
     if not shape:
         raise ValueError("grid needs at least one size, got none: pass grid(height, width)")
-    for size in shape:
-        _require_size("size", size)
-    _require_size("prefix", prefix)
-    return Grid(shape, prefix)
+    return Grid(tuple(whole("size", size) for size in shape), whole("prefix", prefix))
 
 
 def packed(
@@ -76,25 +74,18 @@ def packed(
     """
     if (lengths is None) == (cu_seqlens is None):
         raise ValueError("packed needs lengths or cu_seqlens, got both or neither: pass one of them")
-    if lengths is not None:
-        sizes = _integers("lengths", lengths)
-        boundaries = F.pad(sizes.cumsum(0), (1, 0))
-    else:
-        boundaries = _integers("cu_seqlens", cu_seqlens)
-        if boundaries.numel() == 0:
-            raise ValueError("cu_seqlens must begin with 0, got none: pass [0, length, ...]")
-        sizes = boundaries.diff()
-    if readable(sizes):
-        if (sizes < 0).any() or int(boundaries[0]) != 0:
-            raise ValueError(f"documents need lengths of 0 or more, got {sizes.tolist()} from {int(boundaries[0])}")
-        if total is not None and total != int(boundaries[-1]):
-            raise ValueError(f"total must be the sum of the lengths {int(boundaries[-1])}, got {total}: leave it out")
-    elif total is None:
-        raise ValueError("packed cannot read its lengths here: pass total=, the number of tokens")
-    count = int(boundaries[-1]) if total is None else total
-    index = torch.arange(count, device=boundaries.device)
+    given = _integers("lengths", lengths) if cu_seqlens is None else _integers("cu_seqlens", cu_seqlens)
+    if cu_seqlens is not None and not len(given):
+        raise ValueError("cu_seqlens must begin with 0, got none: pass [0, length, ...]")
+    boundaries = given if cu_seqlens is not None else F.pad(given.cumsum(0), (1, 0))
+    if total is None and lengths is not None and not isinstance(lengths, Tensor):
+        total = sum(lengths)
+    elif total is None and cu_seqlens is not None and not isinstance(cu_seqlens, Tensor):
+        total = cu_seqlens[-1]
+    total = _require_documents(boundaries, None if total is None else whole("total", total))
+    index = torch.arange(total, device=boundaries.device)
     document = torch.searchsorted(boundaries[1:].contiguous(), index, right=True)
-    return Explicit((index - boundaries[document])[:, None], extent=(count,), document=document)
+    return Explicit((index - boundaries[document])[:, None], extent=(total,), document=document)
 
 
 def padded(mask: Bool[Tensor, "b l"]) -> Positions:
@@ -135,20 +126,28 @@ def coordinates(
     >>> posenc.coordinates([[0.5], [2.25]]).coordinates().flatten().tolist()
     [0.5, 2.25]
     """
-    values = values if isinstance(values, Tensor) else torch.as_tensor(values)
-    if values.dtype in (torch.float16, torch.bfloat16, torch.bool) or values.is_complex():
+    if not isinstance(values, Tensor):
+        try:
+            values = torch.as_tensor(values)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"coordinates must be numbers of one shape, got {type(values).__name__}: {error}"
+            ) from error
+    if values.dtype == torch.bool or values.is_complex() or (values.is_floating_point() and values.itemsize < 4):
         raise TypeError(
             f"coordinates must be integer, float32 or float64, got {values.dtype}: "
             "half precision cannot tell neighbours apart, so compute positions in integers"
         )
-    if values.ndim not in (2, 3):
+    if values.ndim not in (2, 3) or values.shape[-1] == 0:
         raise ValueError(
             f"coordinates must be [tokens, axes] or [batch, tokens, axes], got shape {tuple(values.shape)}: "
             "for one axis pass values[..., None]"
         )
-    _require_size("prefix", prefix)
+    prefix = whole("prefix", prefix)
     length = values.shape[-2] + prefix
     for name, tensor in (("order", order), ("document", document)):
+        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.dtype == torch.bool):
+            raise TypeError(f"{name} must be a tensor of numbers, got {tensor!r}: pass torch.tensor([...])")
         if tensor is not None and (tensor.ndim not in (1, 2) or tensor.shape[-1] != length):
             raise ValueError(
                 f"{name} must have one entry a token, prefix included, got shape {tuple(tensor.shape)} "
@@ -156,9 +155,31 @@ def coordinates(
             )
     values = values.double() if values.is_floating_point() else values.long()
     if extent is not None:
-        extent = (extent,) * values.shape[-1] if isinstance(extent, int | torch.SymInt) else tuple(extent)
+        extents = extent if isinstance(extent, tuple) else (extent,) * values.shape[-1]
+        extent = tuple(whole("extent", size) for size in extents)
         _require_extent(values, extent)
+    elif values.is_floating_point():
+        finite = values.isfinite().all()
+        if not readable(values):
+            assert_on_device(finite, "coordinates must be finite, got NaN or infinity")
+        elif not finite:
+            raise ValueError("coordinates must be finite, got NaN or infinity: prefix tokens are said with prefix=")
     return Explicit(values, prefix=prefix, extent=extent, order=order, ordered=False, document=document)
+
+
+def _require_documents(boundaries: Tensor, total: int | None) -> int:
+    """The number of tokens, where the boundaries are those of documents; checked on the device if it must be."""
+    first, last, rises = boundaries[0] == 0, boundaries[-1], (boundaries.diff() >= 0).all()
+    if not readable(boundaries):
+        if total is None:
+            raise ValueError("packed cannot read its lengths here: pass total=, the number of tokens")
+        assert_on_device(first & rises & (last == total), "documents need lengths of 0 or more that sum to total")
+        return total
+    if not (first and rises):
+        raise ValueError(f"documents need lengths of 0 or more from 0 on, got boundaries {boundaries.tolist()}")
+    if total is not None and total != int(last):
+        raise ValueError(f"total must be the sum of the lengths {int(last)}, got {total}: leave it out")
+    return int(last)
 
 
 def _require_extent(values: Tensor, extent: tuple[int, ...]) -> None:
@@ -174,15 +195,13 @@ def _require_extent(values: Tensor, extent: tuple[int, ...]) -> None:
         raise ValueError(f"{message}, got {int(values.min())} to {int(values.max())}: give a larger extent")
 
 
-def _require_size(name: str, size: int) -> None:
-    if isinstance(size, bool) or not isinstance(size, int | torch.SymInt):
-        raise TypeError(f"{name} must be an integer, got {size!r}: pass a whole number of tokens")
-    if size < 0:
-        raise ValueError(f"{name} must be 0 or more, got {size}: pass a number of tokens")
-
-
 def _integers(name: str, values: Any) -> Tensor:
-    tensor = values if isinstance(values, Tensor) else torch.as_tensor(list(values), dtype=torch.int64)
+    if not isinstance(values, Tensor):
+        try:
+            values = torch.tensor([whole(name, value) for value in values], dtype=torch.int64)
+        except TypeError as error:
+            raise TypeError(f"{name} must be one list of integers, got {values!r}") from error
+    tensor: Tensor = values
     if tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.ndim != 1:
         raise TypeError(f"{name} must be one list of integers, got {tensor.dtype} of shape {tuple(tensor.shape)}")
     return tensor.long()

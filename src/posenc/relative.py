@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from posenc.layout import Device, Positions, assert_on_device
+from posenc.checks import assert_on_device, sizes
+from posenc.layout import Device, Positions
 from posenc.positions import grid, sequence
 
 __all__ = ["Relative", "relative_index", "relative_to_absolute", "skew"]
@@ -29,6 +30,9 @@ class Relative:
                 f"queries and keys must stand on the same axes, got {queries.axes} and {keys.axes}: "
                 "give both layouts as grids, or both as sequences"
             )
+        ours, theirs = queries.batch, keys.batch
+        if ours is not None and theirs is not None and ours != theirs and ours != 1 and theirs != 1:
+            raise ValueError(f"queries and keys must be of one batch, got {ours} and {theirs} rows of positions")
         self.queries, self.keys = queries, keys
 
     @classmethod
@@ -71,7 +75,13 @@ class Relative:
     @property
     def batch(self) -> int | None:
         """Number of batch rows that stand at places of their own, or None where all stand alike."""
-        return self.queries.batch if self.keys.batch is None else self.keys.batch
+        rows = [batch for batch in (self.queries.batch, self.keys.batch) if batch is not None]
+        return max(rows) if rows else None
+
+    def require_batch(self, rows: int) -> None:
+        """Raise where positions are for another number of rows than the tensors they are used with."""
+        if self.batch is not None and self.batch != 1 and self.batch != rows:
+            raise ValueError(f"positions must be for the {rows} rows of the batch, got {self.batch}: give each its own")
 
     @property
     def box(self) -> tuple[int, ...] | None:
@@ -168,9 +178,7 @@ def relative_index(shape: SequenceOf[int]) -> Int[Tensor, "l l"]:
 
     Liu et al., Swin Transformer, 2021, arXiv:2103.14030.
     """
-    if not shape or min(shape) < 1:
-        raise ValueError(f"shape needs one size of 1 or more an axis, got {tuple(shape)}: pass (height, width)")
-    return Relative(grid(*shape)).index()[0]
+    return Relative(grid(*sizes("shape", shape))).index()[0]
 
 
 def relative_to_absolute(x: Shaped[Tensor, "*b l lags"]) -> Shaped[Tensor, "*b l l"]:
@@ -186,7 +194,7 @@ def relative_to_absolute(x: Shaped[Tensor, "*b l lags"]) -> Shaped[Tensor, "*b l
 
     Huang et al., Music Transformer, 2018, arXiv:1809.04281; Srinivas et al., BoTNet, 2021, arXiv:2101.11605.
     """
-    length, lags = x.shape[-2:]
+    length, lags = _last_two(x, "2L - 1")
     if length == 0:
         return x.new_empty((*x.shape[:-2], 0, 0))
     if lags != 2 * length - 1:
@@ -210,12 +218,19 @@ def skew(x: Shaped[Tensor, "*b l l"]) -> Shaped[Tensor, "*b l l"]:
 
     Huang et al., Music Transformer, 2018, arXiv:1809.04281.
     """
-    length, lags = x.shape[-2:]
+    length, lags = _last_two(x, "L")
     if lags != length:
         raise ValueError(
             f"x must be [..., L, L], got shape {tuple(x.shape)}: give one column a distance from 0 to L - 1"
         )
     return F.pad(x, (1, 0)).reshape(*x.shape[:-2], length + 1, length)[..., 1:, :]
+
+
+def _last_two(x: Tensor, columns: str) -> tuple[int, int]:
+    if not isinstance(x, Tensor) or x.ndim < 2:
+        got = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x must be a tensor [..., L, {columns}], got {got}: give one row a query")
+    return x.shape[-2], x.shape[-1]
 
 
 def table_size(shape: SequenceOf[int]) -> int:

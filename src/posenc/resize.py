@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from posenc.checks import sizes, whole
+
 __all__ = ["resize_table"]
 
 
@@ -40,11 +42,14 @@ def resize_table(
 
     Dosovitskiy et al., ViT, 2020, arXiv:2010.11929, section 3.2.
     """
-    before = (source,) if isinstance(source, int) else tuple(source)
-    after = (target,) if isinstance(target, int) else tuple(target)
-    if len(before) != len(after) or not before or min(before + after) < 1:
-        raise ValueError(f"source and target need one size of 1 or more for the same axes, got {before} and {after}")
-    if table.ndim != 2 or prefix < 0 or table.shape[0] != prefix + math.prod(before):
+    before, after, prefix = sizes("source", source), sizes("target", target), whole("prefix", prefix)
+    if len(before) != len(after):
+        raise ValueError(f"source and target must be of the same axes, got {before} and {after}: give one size an axis")
+    if not isinstance(table, Tensor) or not table.is_floating_point():
+        raise TypeError(
+            f"table must be a tensor of real numbers, got {getattr(table, 'dtype', type(table))}: convert it"
+        )
+    if table.ndim != 2 or table.shape[0] != prefix + math.prod(before):
         raise ValueError(
             f"table must have {prefix} prefix rows and {math.prod(before)} for the grid {before}, got shape "
             f"{tuple(table.shape)}: give the grid and the prefix that it was trained with"

@@ -21,6 +21,8 @@ class Term:
     """Base of the three terms. `heads` and `head_dim` are None where any number will do."""
 
     kind: ClassVar[str]
+    joins_values: bool = False
+    """Whether it adds vectors to the output besides its part in the logits."""
 
     def __init__(
         self, relative: Relative, *, heads: int | None = None, head_dim: int | None = None, causal: bool = False
@@ -199,6 +201,7 @@ class Content(Term):
         """`scaled`: whether the logits are multiplied by the scale of attention, as q k is."""
         super().__init__(relative, heads=heads, head_dim=head_dim, causal=causal)
         self.parts, self.scaled = parts, scaled
+        self.joins_values = any(part.side == "value" for part in parts)
 
     def tensors(self) -> list[Tensor]:
         return [part.table for part in self.parts]

@@ -1,5 +1,7 @@
 """Plain torch logits: always works, and is the truth that other backends are held to."""
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -19,7 +21,13 @@ def refuses(facts: Facts) -> list[str]:
 
 def run(problem: Problem) -> Float[Tensor, "b h i e"]:
     """softmax(scale (q k + q r) + bias) v, the L x L logits written out, in float32 or wider."""
-    dtype = arithmetic_dtype(problem.q.dtype)
+    device = problem.q.device.type
+    exact = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    with exact:  # the arithmetic below is float32 or wider, always
+        return _run(problem, arithmetic_dtype(problem.q.dtype))
+
+
+def _run(problem: Problem, dtype: torch.dtype) -> Tensor:
     q, k, v, unrotated_q = (x.to(dtype) for x in (problem.q, problem.k, problem.v, problem.unrotated_q))
     if k.shape[1] != q.shape[1]:
         group = q.shape[1] // k.shape[1]

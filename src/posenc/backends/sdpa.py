@@ -20,13 +20,14 @@ def run(problem: Problem) -> Float[Tensor, "b h i e"]:
     grouped = True if k.shape[1] != q.shape[1] else False  # noqa: SIM210 - a symbolic bool is refused
     kind = problem.visibility.kind
     if kind != "mask":
-        return F.scaled_dot_product_attention(
+        output = F.scaled_dot_product_attention(
             q, k, v, None, problem.dropout, kind == "causal", scale=problem.scale, enable_gqa=grouped
         )
+        return output.to(q.dtype)  # autocast answers in its own
     allowed = problem.visibility.allowed(q.device)
     assert allowed is not None
     blind = ~allowed.any(-1, keepdim=True)  # not every kernel gives 0 for a row that sees nothing
     output = F.scaled_dot_product_attention(
         q, k, v, allowed | blind, problem.dropout, scale=problem.scale, enable_gqa=grouped
     )
-    return output.masked_fill(blind, 0.0)
+    return output.masked_fill(blind, 0.0).to(q.dtype)

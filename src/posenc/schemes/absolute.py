@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from posenc.checks import sizes, whole
 from posenc.embedding import Absolute
 from posenc.encoding import deal
 from posenc.layout import Positions
@@ -49,11 +50,11 @@ class Sinusoidal(Absolute):
         axis_order: SequenceOf[int] | None = None,
     ) -> None:
         super().__init__()
-        _require_width(dim, axes)
+        dim, axes = _width(dim, axes)
         if layout not in ("interleaved", "concatenated"):
             raise ValueError(f"layout must be 'interleaved' or 'concatenated', got {layout!r}: pass one of the two")
         require_base(base)
-        order = tuple(range(axes)) if axis_order is None else tuple(axis_order)
+        order = tuple(range(axes)) if axis_order is None else tuple(whole("axis_order", axis) for axis in axis_order)
         if sorted(order) != list(range(axes)):
             raise ValueError(f"axis_order must name each of the {axes} axes once, got {order}: for MAE pass (1, 0)")
         self.dim, self.axes, self.base, self.layout, self.axis_order = dim, axes, float(base), layout, order
@@ -91,14 +92,11 @@ class Learned(Absolute):
         self, shape: int | SequenceOf[int], dim: int, prefix: int = 0, std: float = 0.02, truncated: bool = True
     ) -> None:
         super().__init__()
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.axes, self.dim, self.prefix, self.std, self.truncated = len(self.shape), dim, prefix, std, truncated
-        if not self.shape or min(self.shape) < 1 or dim < 1 or prefix < 0 or std < 0:
-            raise ValueError(
-                f"Learned needs sizes and dim of 1 or more, prefix and std of 0 or more, "
-                f"got shape={self.shape}, dim={dim}, prefix={prefix}, std={std}"
-            )
-        self.table = nn.Parameter(torch.empty(prefix + math.prod(self.shape), dim))
+        self.shape, self.dim, self.prefix = sizes("shape", shape), whole("dim", dim, 1), whole("prefix", prefix)
+        self.axes, self.std, self.truncated = len(self.shape), std, truncated
+        if not 0 <= std < math.inf:
+            raise ValueError(f"std must be 0 or more and finite, got {std}: ViT uses 0.02")
+        self.table = nn.Parameter(torch.empty(self.prefix + math.prod(self.shape), self.dim))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -154,7 +152,8 @@ class Fourier(Absolute):
         dim: channels, even.
         axes: number of coordinates of a token.
         scale: standard deviation of the frequencies, in turns a unit of position; more than 0.
-        learnable: train the frequencies. They are saved either way, as they are drawn.
+        learnable: train the frequencies. They are saved either way, as they are drawn, and rounded where the module is
+            cast, as any saved number is: keep it in float32.
 
     Raises ValueError for an odd width or a scale of 0 or less.
 
@@ -169,11 +168,11 @@ class Fourier(Absolute):
 
     def __init__(self, dim: int, axes: int = 1, scale: float = 1.0, learnable: bool = False) -> None:
         super().__init__()
-        _require_width(dim, axes)
+        dim, axes = _width(dim, axes)
         if dim % 2:
             raise ValueError(f"dim must be even for Fourier, a sine and a cosine each, got {dim}: pass {dim + 1}")
-        if scale <= 0:
-            raise ValueError(f"scale must be more than 0, got {scale}: pass the spread of the frequencies")
+        if not 0 < scale < math.inf:
+            raise ValueError(f"scale must be more than 0 and finite, got {scale}: pass the spread of the frequencies")
         self.dim, self.axes, self.scale, self.learnable = dim, axes, float(scale), learnable
         drawn = torch.empty(axes, dim // 2)
         if learnable:
@@ -194,6 +193,8 @@ class Fourier(Absolute):
         return f"{self.dim}, axes={self.axes}, scale={self.scale:g}, learnable={self.learnable}"
 
 
-def _require_width(dim: int, axes: int) -> None:
-    if axes < 1 or dim < axes:
+def _width(dim: int, axes: int) -> tuple[int, int]:
+    dim, axes = whole("dim", dim, 1), whole("axes", axes, 1)
+    if dim < axes:
         raise ValueError(f"dim must give each axis a channel, got dim={dim} for axes={axes}: pass a larger dim")
+    return dim, axes

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from posenc.checks import sizes, whole
 from posenc.inside import BiasEncoding
 from posenc.layout import Device
 from posenc.relative import Relative, table_size
@@ -29,8 +30,7 @@ class ALiBi(BiasEncoding):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
-        _require_heads(num_heads)
-        self.num_heads: int = num_heads
+        self.num_heads: int = whole("num_heads", num_heads, 1)
 
     def bias(self, relative: Shaped[Tensor, "*b 1"]) -> Float[Tensor, "h *b"]:
         slopes = alibi_slopes(self.num_heads, device=relative.device)
@@ -52,7 +52,7 @@ def alibi_slopes(num_heads: int, device: Device = None) -> Float[Tensor, "h"]:
 
     Press et al., Train Short, Test Long, 2021, arXiv:2108.12409.
     """
-    _require_heads(num_heads)
+    num_heads = whole("num_heads", num_heads, 1)
     power = 1 << (num_heads.bit_length() - 1)
     heads = torch.arange(1, power + 1, dtype=torch.float64, device=device)
     between = 2 * torch.arange(num_heads - power, dtype=torch.float64, device=device) + 1
@@ -82,11 +82,11 @@ class T5Bias(BiasEncoding):
         self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
     ) -> None:
         super().__init__()
-        _require_heads(num_heads)
+        num_buckets, max_distance = whole("num_buckets", num_buckets, 2), whole("max_distance", max_distance, 1)
         _thresholds(num_buckets, max_distance, bidirectional)
-        self.num_heads: int = num_heads
+        self.num_heads: int = whole("num_heads", num_heads, 1)
         self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
-        self.table = nn.Parameter(torch.empty(num_heads, num_buckets))
+        self.table = nn.Parameter(torch.empty(self.num_heads, num_buckets))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -119,7 +119,7 @@ def t5_bucket(
 
     Raffel et al., T5, 2019, arXiv:1910.10683.
     """
-    if relative.is_floating_point():
+    if relative.is_floating_point() or relative.is_complex() or relative.dtype == torch.bool:
         raise TypeError(f"relative must be integer for T5 buckets, got {relative.dtype}: round it first")
     borders = torch.tensor(_thresholds(num_buckets, max_distance, bidirectional), device=relative.device)
     distance = relative.abs() if bidirectional else relative.clamp(min=0)  # keys ahead count as distance 0
@@ -138,15 +138,16 @@ def _thresholds(num_buckets: int, max_distance: int, bidirectional: bool) -> lis
         )
     borders, steps = list(range(1, exact + 1)), buckets - exact
     for step in range(1, steps):
-        # the smallest n with (n / exact) ** steps >= (max_distance / exact) ** step
-        low, high = exact, max_distance
-        while low < high:
-            middle = (low + high) // 2
-            if middle**steps >= max_distance**step * exact ** (steps - step):
-                high = middle
-            else:
-                low = middle + 1
-        borders.append(low)
+        # the smallest n with (n / exact) ** steps >= (max_distance / exact) ** step: a guess, then whole numbers decide
+        border, reach = (
+            round(exact * (max_distance / exact) ** (step / steps)),
+            max_distance**step * exact ** (steps - step),
+        )
+        while border**steps < reach:
+            border += 1
+        while (border - 1) ** steps >= reach:
+            border -= 1
+        borders.append(border)
     return borders
 
 
@@ -175,16 +176,13 @@ class RelativePositionBias(BiasEncoding):
         self, num_heads: int, shape: int | SequenceOf[int], prefix_bias: bool = False, symmetric: bool = False
     ) -> None:
         super().__init__()
-        _require_heads(num_heads)
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        if not self.shape or min(self.shape) < 1:
-            raise ValueError(f"shape needs one size of 1 or more an axis, got {self.shape}: pass (height, width)")
-        self.num_heads: int = num_heads
+        self.shape = sizes("shape", shape)
+        self.num_heads: int = whole("num_heads", num_heads, 1)
         self.axes, self.prefix_bias, self.symmetric = len(self.shape), prefix_bias, symmetric
         entries = torch.Size(self.shape).numel() if symmetric else table_size(self.shape)
-        self.table = nn.Parameter(torch.empty(num_heads, entries))
+        self.table = nn.Parameter(torch.empty(self.num_heads, entries))
         if prefix_bias:
-            self.prefix_table = nn.Parameter(torch.empty(num_heads, 3))
+            self.prefix_table = nn.Parameter(torch.empty(self.num_heads, 3))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -212,8 +210,3 @@ class RelativePositionBias(BiasEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.shape}, prefix_bias={self.prefix_bias}, symmetric={self.symmetric}"
-
-
-def _require_heads(num_heads: int) -> None:
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be 1 or more, got {num_heads}: pass the number of query heads")

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from posenc.checks import whole
 from posenc.embedding import Conditional
 
 __all__ = ["ConditionalEncoding"]
@@ -37,8 +38,9 @@ class ConditionalEncoding(Conditional):
 
     def __init__(self, dim: int, kernel_size: int = 3, axes: int = 2, causal: bool = False) -> None:
         super().__init__()
-        if dim < 1 or kernel_size < 1 or kernel_size % 2 == 0:
-            raise ValueError(f"dim must be 1 or more and kernel_size odd, got {dim} and {kernel_size}: CPVT uses 3")
+        dim, kernel_size, axes = whole("dim", dim, 1), whole("kernel_size", kernel_size, 1), whole("axes", axes, 1)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, got {kernel_size}: CPVT uses 3")
         if axes not in _CONVOLUTIONS:
             raise ValueError(f"axes must be 1, 2 or 3 for a convolution, got {axes}: fold the others into the batch")
         if causal and axes > 1:

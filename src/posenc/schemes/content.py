@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from posenc.checks import sizes, whole
 from posenc.inside import ContentEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
@@ -39,11 +40,9 @@ class Shaw(ContentEncoding):
 
     def __init__(self, head_dim: int, max_distance: int, num_heads: int | None = None, values: bool = True) -> None:
         super().__init__()
-        _require_sizes(head_dim, num_heads)
-        if max_distance < 1:
-            raise ValueError(f"max_distance must be 1 or more, got {max_distance}: with 0 all tokens would look alike")
-        self.head_dim, self.max_distance, self.num_heads, self.with_values = head_dim, max_distance, num_heads, values
-        size = (num_heads or 1, 2 * max_distance + 1, head_dim)
+        self.head_dim, self.num_heads = whole("head_dim", head_dim, 1), _heads(num_heads)
+        self.max_distance, self.with_values = whole("max_distance", max_distance, 1), values
+        size = (self.num_heads or 1, 2 * self.max_distance + 1, self.head_dim)
         self.key_table = nn.Parameter(torch.empty(size))
         if values:
             self.value_table = nn.Parameter(torch.empty(size))
@@ -100,16 +99,15 @@ class RelativeLogits(ContentEncoding):
         scaled: bool = True,
     ) -> None:
         super().__init__()
-        _require_sizes(head_dim, num_heads)
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        if not self.shape or min(self.shape) < 1:
-            raise ValueError(f"shape needs one size of 1 or more an axis, got {self.shape}: pass (height, width)")
+        self.shape = sizes("shape", shape)
         if causal and len(self.shape) > 1:
             raise ValueError(f"causal is for one axis, got shape {self.shape}: pass a number of tokens")
-        self.head_dim, self.axes, self.num_heads = head_dim, len(self.shape), num_heads
+        self.head_dim, self.axes, self.num_heads = whole("head_dim", head_dim, 1), len(self.shape), _heads(num_heads)
         self.causal, self.scaled = causal, scaled
         rows = [size if causal else 2 * size - 1 for size in self.shape]
-        self.tables = nn.ParameterList(nn.Parameter(torch.empty(num_heads or 1, count, head_dim)) for count in rows)
+        self.tables = nn.ParameterList(
+            nn.Parameter(torch.empty(self.num_heads or 1, count, self.head_dim)) for count in rows
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -151,9 +149,8 @@ class SinusoidalLogits(ContentEncoding):
 
     def __init__(self, head_dim: int, base: float = 10000.0) -> None:
         super().__init__()
-        _require_sizes(head_dim, None)
         require_base(base)
-        self.head_dim, self.base = head_dim, float(base)
+        self.head_dim, self.base = whole("head_dim", head_dim, 1), float(base)
 
     def check(self, relative: Relative) -> None:
         if relative.box is None:
@@ -171,6 +168,5 @@ class SinusoidalLogits(ContentEncoding):
         return f"{self.head_dim}, base={self.base:g}"
 
 
-def _require_sizes(head_dim: int, num_heads: int | None) -> None:
-    if head_dim < 1 or (num_heads is not None and num_heads < 1):
-        raise ValueError(f"head_dim and num_heads must be 1 or more, got head_dim={head_dim}, num_heads={num_heads}")
+def _heads(num_heads: int | None) -> int | None:
+    return None if num_heads is None else whole("num_heads", num_heads, 1)

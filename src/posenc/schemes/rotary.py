@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from posenc.checks import whole
 from posenc.encoding import deal
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
@@ -45,17 +46,18 @@ class Rotary(RotaryEncoding):
         rotary_dim: int | None = None,
     ) -> None:
         super().__init__()
-        width = head_dim if rotary_dim is None else rotary_dim
+        head_dim, axes = whole("head_dim", head_dim, 2), whole("axes", axes, 1)
+        width = head_dim if rotary_dim is None else whole("rotary_dim", rotary_dim, 2)
         if rotary_dim is None and head_dim % 2:
             raise ValueError(
                 f"head_dim must be even for rotary, got {head_dim}: pass rotary_dim={head_dim - 1} to rotate part of it"
             )
-        if width % 2 or not 2 <= width <= head_dim:
+        if width % 2 or width > head_dim:
             raise ValueError(
                 f"rotary_dim must be even and from 2 to head_dim = {head_dim}, got {width}: "
-                f"pass rotary_dim={max(2, min(width, head_dim) // 2 * 2)}"
+                f"pass rotary_dim={min(width, head_dim) // 2 * 2}"
             )
-        if axes < 1 or width // 2 < axes:
+        if width // 2 < axes:
             raise ValueError(f"rotary needs a pair of channels an axis, got {width} channels for {axes} axes: widen it")
         if layout not in ("half", "interleaved"):
             raise ValueError(
