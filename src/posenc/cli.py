@@ -17,6 +17,7 @@ EXTRAS = {
     "typer": "cli",
     "rich": "cli",
     "matplotlib": "plots",
+    "scipy": "data",
     "sklearn": "data",
     "PIL": "data",
     "joblib": "data",
@@ -286,7 +287,7 @@ def compare(
 
     Example: posenc compare --text notes.txt --encodings rotary,alibi,t5 --out notes.html
     """
-    from posenc.compare import BadInput, Settings
+    from posenc.compare import BadInput, Settings, WorkerLost
     from posenc.compare import compare as run
 
     settings = Settings(
@@ -308,6 +309,9 @@ def compare(
         summaries = run(settings)
     except BadInput as error:
         fail(str(error))
+    except WorkerLost as error:
+        typer.echo(f"posenc: {error}", err=True)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.echo("posenc: stopped; finished trials are kept, and the same command continues", err=True)
         raise typer.Exit(130) from None

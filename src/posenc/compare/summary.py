@@ -1,0 +1,133 @@
+"""Results of trials as rows: for each task and encoding the scores by condition and seed, the cost, the pictures."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from posenc.compare.encodings import contestant, title
+from posenc.compare.settings import Comparison
+from posenc.compare.statistics import Estimate, Standing, estimate, paired, standing
+from posenc.compare.tasks import Condition, Task
+
+__all__ = ["Row", "TaskSummary", "summarise"]
+
+
+@dataclass
+class Row:
+    """One encoding on one task."""
+
+    name: str
+    title: str
+    trained_as: str
+    raster: bool
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)  # condition -> seed -> score
+    cannot: dict[str, str] = field(default_factory=dict)  # condition -> reason
+    runs: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # bits by position in the window
+    curves: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    portrait: dict[str, Any] | None = None
+    cost: dict[str, float] | None = None
+
+    def estimate(self, condition: str) -> Estimate | None:
+        """The score under a condition, or None where the encoding cannot run."""
+        values = self.scores.get(condition)
+        return estimate(list(values.values())) if values else None
+
+    def change(self, condition: str, since: str = "1x") -> Estimate | None:
+        """How the score changes from one condition to another, paired by seed."""
+        return paired(self.scores.get(condition, {}), self.scores.get(since, {}))
+
+
+@dataclass
+class TaskSummary:
+    """All rows of one task."""
+
+    task: Task
+    conditions: list[Condition]
+    rows: list[Row]
+    seeds: int
+    steps: int
+
+    def row(self, name: str) -> Row | None:
+        """The row of a name, or None where it was not compared."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    def standing(self, condition: str) -> Standing | None:
+        """Who is best under a condition."""
+        scores = {row.name: row.scores.get(condition, {}) for row in self.rows}
+        return standing(scores, higher_is_better=self.task.higher_is_better)
+
+    def against(self, row: Row, other: str, condition: str = "1x") -> Estimate | None:
+        """The paired difference of a row to another."""
+        reference = self.row(other)
+        if reference is None or reference is row:
+            return None
+        return paired(row.scores.get(condition, {}), reference.scores.get(condition, {}))
+
+    def better(self, difference: float) -> bool:
+        """Whether a difference is an improvement."""
+        return (difference > 0) == self.task.higher_is_better
+
+    def format(self, value: float, signed: bool = False) -> str:
+        """A score, or a difference, in the unit of the task: per cent, or bits per character."""
+        if not math.isfinite(value):
+            return "–"
+        sign = "+" if signed else ""
+        text = f"{100 * value:{sign}.1f}" if self.task.higher_is_better else f"{value:{sign}.3f}"
+        return text.replace("-", "−")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Scores, reasons and costs in plain values."""
+        return {
+            "task": self.task.name,
+            "measure": self.task.measure,
+            "steps": self.steps,
+            "seeds": self.seeds,
+            "best": None if (found := self.standing("1x")) is None else found._asdict() | {"clear": found.clear},
+            "rows": {row.name: {"scores": row.scores, "cannot": row.cannot, "cost": row.cost} for row in self.rows},
+        }
+
+    @property
+    def unit(self) -> str:
+        """What `format` prints."""
+        return "%" if self.task.higher_is_better else "bits"
+
+
+def summarise(
+    comparison: Comparison, results: Mapping[str, dict[str, Any]], costs: Mapping[tuple[str, str], dict[str, float]]
+) -> list[TaskSummary]:
+    """Rows for every task, from the results of all trials by key."""
+    summaries = []
+    for task in comparison.tasks:
+        trials = [trial for trial in comparison.trials if trial.task.name == task.name]
+        rows = []
+        for name in comparison.rows[task.name]:
+            trained = contestant(name)
+            row = Row(name, title(name), trained.name, trained.raster(task))
+            row.cost = costs.get((task.name, trained.name)) if name == trained.name else None
+            for trial in trials:
+                if trial.encoding == trained.name:
+                    _take(row, results[trial.key], trial.seed)
+            rows.append(row)
+        seeds = len({trial.seed for trial in trials})
+        summaries.append(TaskSummary(task, task.conditions(), rows, seeds, trials[0].steps))
+    return summaries
+
+
+def _take(row: Row, result: Mapping[str, Any], seed: int) -> None:
+    for condition, found in result["rows"][row.name].items():
+        score = found.get("score", math.nan)
+        if "cannot" in found:
+            row.cannot[condition] = found["cannot"]
+        elif not math.isfinite(score):
+            row.cannot[condition] = "the loss is not finite"
+        else:
+            row.scores.setdefault(condition, {})[seed] = score
+            if "runs" in found:
+                row.runs.setdefault(condition, {})[seed] = found["runs"]
+    if row.name == row.trained_as:
+        row.curves[seed] = [(int(step), float(loss)) for step, loss in result["curve"]]
+        row.seconds.append(result["seconds"]["all"])
+        if row.portrait is None:
+            row.portrait = result["portrait"]
