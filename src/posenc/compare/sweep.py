@@ -134,7 +134,7 @@ def connect(address: str, timeout: float = 10) -> Any:
     except ModuleNotFoundError:
         raise BadInput('--dask needs the cluster extra: pip install "posenc[cluster]"') from None
     try:
-        return Client(address, timeout=timeout)  # type: ignore[no-untyped-call]
+        return Client(address, timeout=timeout)
     except (OSError, ValueError, TimeoutError) as error:
         raise BadInput(
             f"--dask: no Dask scheduler answers at {address} ({error}): start one, or leave it out"
