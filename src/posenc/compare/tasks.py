@@ -5,6 +5,7 @@ held-out data again under each `Condition`: at the trained length, beyond it, sq
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Task:
+class Task(ABC):
     """What all tasks have; `values` is None where a token is one of `symbols`, else how many numbers a token holds."""
 
     name: str
@@ -106,13 +107,13 @@ class Task:
         ratios = tuple(now / trained for now, trained in zip(self.scaled(condition.factor), self.shape, strict=True))
         return Place(shape, condition.shift, ratios if condition.squeezed else None, mask)
 
+    @abstractmethod
     def training(self, steps: int, seed: int) -> Iterator[Batch]:
         """Batches to train on; their order depends on the seed alone, not on the encoding."""
-        raise NotImplementedError
 
+    @abstractmethod
     def held_out(self, condition: Condition) -> Iterator[Batch]:
         """The held-out data under a condition."""
-        raise NotImplementedError
 
 
 def number(*parts: object) -> int:
