@@ -26,6 +26,7 @@ FLOORS: list[set[str]] = [
     {"layer"},
     {"plots", "steps", "bench", "compare"},
     {"cli"},
+    {"__main__"},
 ]
 FLOOR = {module: number for number, modules in enumerate(FLOORS) for module in modules}
 PUBLIC_ONLY = {"plots", "steps", "bench", "compare"}

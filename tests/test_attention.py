@@ -380,3 +380,32 @@ def test_many_buckets_take_no_time() -> None:
     assert bias.table.shape == (1, 4096)
     assert (buckets.diff() >= 0).all()
     assert buckets[-1] == 2047
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": 9}])
+def test_the_fused_path_keeps_within_the_error_budget(dtype: torch.dtype, options: dict[str, Any], seed: int) -> None:
+    """At most twice the dense path's error in the same dtype, with a floor of four units of the largest logit."""
+    worst = dict.fromkeys(("sdpa", "dense"), torch.zeros(4, dtype=torch.float64))
+    floor = torch.zeros(4, dtype=torch.float64)
+    for _ in range(4):
+        inexact = [x.to(dtype) for x in inputs(67, 67, width=32)]
+        weight = draw(2, 4, 67, 32).to(dtype)
+
+        def results(arrays: list[Tensor], weight: Tensor, backend: str) -> list[Tensor]:
+            arrays = [x.detach().requires_grad_() for x in arrays]
+            out = posenc.attention(*arrays, posenc.Rotary(32), backend=backend, **options)
+            return [out.detach(), *torch.autograd.grad((out * weight).sum(), arrays)]
+
+        exact = results([x.double() for x in inexact], weight.double(), "dense")
+        for backend, largest in worst.items():
+            errors = [
+                (ours.double() - truth).abs().max()
+                for ours, truth in zip(results(inexact, weight, backend), exact, strict=True)
+            ]
+            worst[backend] = torch.maximum(largest, torch.stack(errors))
+        q, k = inexact[0].double(), inexact[1].double()
+        logit = float((q @ k.mT * 32**-0.5).abs().max())
+        sizes = torch.stack([truth.abs().max() for truth in exact])
+        floor = torch.maximum(floor, 4 * torch.finfo(dtype).eps * torch.maximum(sizes, torch.tensor(logit)))
+    assert (worst["sdpa"] <= torch.maximum(2 * worst["dense"], floor)).all(), (worst, floor)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from posenc import cli
 from posenc.compare import data, sweep
+from posenc.compare.encodings import spelled
 from posenc.compare.errors import BadInput, near
 from posenc.compare.settings import Settings, prepare
 from posenc.compare.trial import Sizes, run_trial
@@ -220,7 +221,7 @@ def refused(monkeypatch, capsys, tmp_path):
     [
         (["--encodings", "rotory"], 'unknown encoding "rotory": did you mean rotary? Known: alibi, conditional,'),
         (["--encodings", "alibi,xyzzy"], 'unknown encoding "xyzzy". Known: alibi,'),
-        (["--encodings", ","], "--encodings names none"),
+        (["--encodings", ","], "--encodings is empty"),
         (["--tasks", "digit"], 'unknown task "digit": did you mean digits? Known: code, digits, images, series, text'),
         (["--tasks", "images"], "task images needs your data: pass --images DIR"),
         (["--tasks", ","], "--tasks names none"),
@@ -322,3 +323,16 @@ def test_help_has_an_example():
     program = [sys.executable, "-m", "posenc.cli", "compare", "--help"]
     found = subprocess.run(program, capture_output=True, text=True, check=True)
     assert "Example: posenc compare --text notes.txt" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("RelativePositionBias", "relative-position-bias"),
+        ("T5Bias", "t5"),
+        ("ROTARY", "rotary"),
+        ("learned_resized", "learned-resized"),
+    ],
+)
+def test_encodings_by_the_names_of_the_catalogue(typed, meant):
+    assert spelled(typed) == meant

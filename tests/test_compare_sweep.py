@@ -250,6 +250,19 @@ def test_a_cluster_that_loses_a_worker_finishes(folder):
 
         store = Store(Path("runs"), pytest.fail)
         results = run_all(found, store, dask=cluster.scheduler_address, done=done)
+        settings = Settings(
+            tasks=("digits",),
+            encodings=("rotary",),
+            seeds=1,
+            steps=2,
+            lengths=(1.0,),
+            dask=cluster.scheduler_address,
+            out=Path("dask.html"),
+            runs=Path("dask-runs"),
+        )
+        compare(settings, sizes=TINY)
+    assert "Rotary" in Path("dask.html").read_text()  # the whole command, on what is left of the cluster
+    assert len(list(Path("dask-runs").glob("*.json"))) >= 2
     assert len(killed) == 1
     assert sorted(results) == sorted(trial.key for trial in found)
     here = run_trial(found[-1])

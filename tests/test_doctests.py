@@ -9,7 +9,9 @@ import torch
 
 import posenc
 
-MODULES = sorted(module.name for module in pkgutil.walk_packages(posenc.__path__, "posenc."))
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(posenc.__path__, "posenc.") if not module.name.endswith("__main__")
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -10,6 +10,13 @@ import posenc
 
 q = k = v = torch.randn(2, 4, 6, 16)
 x = torch.randn(2, 6, 24)
+
+
+class WithoutHeads(posenc.BiasEncoding):
+    def bias(self, relative: torch.Tensor) -> torch.Tensor:
+        return relative[..., 0].float()
+
+
 ROWS = torch.tensor([0, 1, 2])
 
 ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
@@ -27,7 +34,7 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
         ValueError,
         "'interleaved' (GPT-J), got 'gptj'",
     ),
-    "base of zero": (lambda: posenc.Rotary(16, base=0), ValueError, "base must be more than 0, got 0"),
+    "base of zero": (lambda: posenc.Rotary(16, base=0), ValueError, "base must be more than 0 and finite, got 0"),
     "wrong head_dim": (
         lambda: posenc.attention(q, k, v, posenc.Rotary(32)),
         ValueError,
@@ -167,6 +174,17 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: posenc.attention(q, k, v, posenc.ConditionalEncoding(16, axes=1)),
         TypeError,
         "ConditionalEncoding acts on embeddings and has no term",
+    ),
+    "an absolute encoding too short": (
+        lambda: posenc.attention(q, k, v, posenc.Learned(3, 16)),
+        TypeError,
+        "Learned acts on embeddings and has no term",
+    ),
+    "a class": (lambda: posenc.attention(q, k, v, posenc.ALiBi), TypeError, "got the class ALiBi: ALiBi(...)"),
+    "a bias without heads": (
+        lambda: posenc.attention(q, k, v, WithoutHeads()),
+        ValueError,
+        "WithoutHeads.bias must return [heads, ...] for relative positions [..., axes], got shape (1, 11)",
     ),
     "something else": (
         lambda: posenc.attention(q, k, v, torch.zeros(6, 6)),

@@ -118,3 +118,12 @@ def test_a_refused_step_leaves_the_cache_as_it_was(seed: int) -> None:
     assert len(cache) == 7
     step = layer(x[:, 7:], causal=True, cache=cache)
     torch.testing.assert_close(step, layer(x, causal=True)[:, 7:], rtol=1e-11, atol=1e-11)
+
+
+def test_it_takes_the_options_of_attention(seed: int) -> None:
+    layer = posenc.SelfAttention(16, 2, posenc.ALiBi(2))
+    x = torch.randn(2, 5, 16)
+    assert not torch.allclose(layer(x, scale=0.1), layer(x))
+    torch.testing.assert_close(layer(x, backend="dense"), layer(x), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="backend 'sdpa' cannot compute this"):
+        layer(x, backend="sdpa")

@@ -131,3 +131,13 @@ def test_frequencies_made_on_a_device_are_the_same() -> None:
         device = 10000.0 ** (torch.arange(count, dtype=torch.float64) / -period)
         torch.testing.assert_close(host, device, rtol=1e-15, atol=0)
         assert geometric(10000.0, count, period, "meta").device.type == "meta"
+
+
+@pytest.mark.parametrize("heads", [8, 12, 16, 24, 40])
+def test_far_biases_agree_with_the_reference(heads: int) -> None:
+    """One unit in the last place of a slope would be 2e-12 at a distance of 1e4."""
+    queries, keys = np.array([9999.0]), np.arange(10000.0)
+    ours = posenc.ALiBi(heads).term(posenc.sequence(1, 9999), posenc.sequence(10000), dtype=torch.float64)
+    assert isinstance(ours, posenc.Bias)
+    wanted = torch.from_numpy(reference.alibi(queries, keys, heads))
+    torch.testing.assert_close(ours.dense()[0], wanted, rtol=0, atol=1e-12)

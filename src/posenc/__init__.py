@@ -1,4 +1,4 @@
-"""posenc: every published position encoding for transformers, right, fast, and comparable on your own data.
+"""posenc: position encodings for transformers, as published, exact, and comparable on your own data.
 
 A position encoding is a function of position, and it enters a transformer at one of five places: absolute, rotary,
 bias, content, conditional. `attention(q, k, v, *encodings, positions=...)` composes those of the middle three.

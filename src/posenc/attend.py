@@ -162,6 +162,10 @@ def _term(encoding: Encoding | Term, relative: Relative, q: Tensor, causal: bool
     elif isinstance(encoding, Term):
         term = encoding
     else:
+        if isinstance(encoding, type) and issubclass(encoding, Encoding):
+            raise TypeError(
+                f"encodings must be made first, got the class {encoding.__name__}: {encoding.__name__}(...)"
+            )
         name, keyword = type(encoding).__name__, "positions" if isinstance(encoding, Positions) else "mask"
         raise TypeError(f"encodings must be posenc encodings or their terms, got {name}: did you mean {keyword}=?")
     require_term(term, type(encoding).__name__, relative, q, causal)

@@ -160,7 +160,10 @@ CARDS: tuple[Card, ...] = (
         reference="alibi",
         sizes=("num_heads",),
         examples=({"num_heads": 4}, {"num_heads": 6}, {"num_heads": 1}),
-        peers=("transformers.models.bloom.modeling_bloom.build_alibi_tensor",),
+        peers=(
+            "transformers.models.bloom.modeling_bloom.build_alibi_tensor",
+            "x_transformers.x_transformers.AlibiPositionalBias",
+        ),
     ),
     Card(
         name="T5Bias",
@@ -272,6 +275,7 @@ CARDS: tuple[Card, ...] = (
         reference="sinusoidal_logits",
         sizes=("head_dim",),
         examples=({"head_dim": 16}, {"head_dim": 15}, {"head_dim": 16, "base": 100.0}),
+        peers=("transformers.models.xlnet.modeling_xlnet.XLNetRelativeAttention",),
     ),
     Card(
         name="ConditionalEncoding",

@@ -39,7 +39,7 @@ except ModuleNotFoundError:  # the console script imports this module: a sentenc
 
 app = typer.Typer(
     name="posenc",
-    help="Every published position encoding for transformers: right, fast, and comparable on your own data.",
+    help="Position encodings for transformers: as published, exact, and comparable on your own data.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -90,7 +90,7 @@ def common(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Every published position encoding for transformers: right, fast, and comparable on your own data."""
+    """Position encodings for transformers: as published, exact, and comparable on your own data."""
 
 
 # --- list ------------------------------------------------------------------------------------------------------------
@@ -265,13 +265,24 @@ def compare(
     tasks: Annotated[
         str | None, typer.Option(help="digits, code, images, text, series. [default: digits,code]")
     ] = None,
-    encodings: Annotated[str | None, typer.Option(help="Names joined by commas. [default: a set a task]")] = None,
+    encodings: Annotated[
+        str | None,
+        typer.Option(
+            help="Names joined by commas; an unknown one lists them all. The model without one, none, is always "
+            "among them. [default: by the task]"
+        ),
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Trainings of each, from seed 0 on. [default: 3]")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps. [default: by the task and the budget]")] = None,
-    lengths: Annotated[str | None, typer.Option(help="Multiples of the trained length, for example 1,2,4.")] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(help="Where to evaluate, as multiples of the trained length (0.25 to 64); always at 1."),
+    ] = None,
     budget: Annotated[str, typer.Option(help="quick, default, or thorough (all encodings, longer).")] = "default",
-    jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one a core]")] = None,
-    images: Annotated[Path | None, typer.Option(help="Your images: a folder with one folder a class.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one per core]")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Your images: a folder with one folder per class, any sizes, colour or grey.")
+    ] = None,
     text: Annotated[Path | None, typer.Option(help="Your text: a UTF-8 file, or a folder of them.")] = None,
     series: Annotated[
         Path | None, typer.Option(help="Your series: an .npz with x, [N, T, C] or ragged, and y.")
@@ -283,7 +294,7 @@ def compare(
     dask: Annotated[str | None, typer.Option(help="Address of a Dask scheduler to run the trials on.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON at the end.")] = False,
 ) -> None:
-    """Train the same small transformer once an encoding on real data, and report which serves it best, at what cost.
+    """Train the same small transformer once per encoding on real data, and report which serves it best, at what cost.
 
     Example: posenc compare --text notes.txt --encodings rotary,alibi,t5 --out notes.html
     """

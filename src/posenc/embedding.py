@@ -1,5 +1,7 @@
 """The two places on embeddings: an absolute encoding adds p(i) to them, a conditional one f(x around i)."""
 
+from typing import NoReturn
+
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -24,6 +26,13 @@ class _OnEmbeddings(Encoding):
     """What absolute and conditional encodings share: `[batch, tokens, dim]` in and out, prefix tokens kept apart."""
 
     dim: int
+
+    def term(self, *positions: object, **options: object) -> NoReturn:
+        """There is none: raises TypeError."""
+        raise TypeError(
+            f"{type(self).__name__} acts on embeddings and has no term: "
+            "apply it to them before attention, as in x = encoding(x)"
+        )
 
     def default_positions(self, length: int) -> Positions:
         """The layout of `length` tokens where none is given."""

@@ -66,10 +66,7 @@ class Encoding(nn.Module):
         return self._evaluate(relative, device, dtype)
 
     def _evaluate(self, relative: Relative, device: Device, dtype: torch.dtype) -> Term:
-        raise TypeError(
-            f"{type(self).__name__} acts on embeddings and has no term: "
-            "apply it to them before attention, as in x = encoding(x)"
-        )
+        raise TypeError(f"{type(self).__name__} must be of one of the places: subclass posenc.BiasEncoding, or another")
 
 
 def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -87,7 +87,13 @@ class BiasEncoding(Encoding):
     def _evaluate(self, relative: Relative, device: Device, dtype: torch.dtype) -> Bias:
         positions = relative.pairs(device) if relative.box is None else relative.lag_table(device)
         own = self.prefix_values()
-        values = self.bias(positions).movedim(0, 1).to(dtype)
+        values = self.bias(positions)
+        if values.shape[1:] != positions.shape[:-1]:
+            raise ValueError(
+                f"{type(self).__name__}.bias must return [heads, ...] for relative positions [..., axes], got shape "
+                f"{tuple(values.shape)} for {tuple(positions.shape)}: put the heads first, one if they share it"
+            )
+        values = values.movedim(0, 1).to(dtype)
         return Bias(relative, values, None if own is None else own.to(dtype), heads=self.num_heads)
 
     def forward(

@@ -56,6 +56,9 @@ class KeyValueCache:
     def __len__(self) -> int:
         return 0 if self.keys is None else self.keys.shape[2]
 
+    def __repr__(self) -> str:
+        return f"KeyValueCache(tokens={len(self)})"
+
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention with any number of rotary, bias and content encodings.
@@ -113,7 +116,9 @@ class SelfAttention(nn.Module):
         window: int | None = None,
         mask: Bool[Tensor, "#b #h #i #j"] | None = None,
         key_mask: Bool[Tensor, "b j"] | None = None,
+        scale: float | None = None,
         dropout: float = 0.0,
+        backend: str = "auto",
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "b l dim"]:
         """Attention of x to itself, and to the tokens before it in `cache`, which x is added to.
@@ -141,7 +146,9 @@ class SelfAttention(nn.Module):
             window=window,
             mask=mask,
             key_mask=key_mask,
+            scale=scale,
             dropout=dropout,
+            backend=backend,
         )
         if cache is not None:
             cache.keep(k, v)  # a step that was refused leaves the cache as it was

@@ -55,9 +55,10 @@ class Relative:
         if key_positions is None:
             key_positions = sequence(keys) if positions is None else positions
             if key_positions.length != keys:
+                advice = "pass positions for the queries and key_positions for the keys"
                 raise ValueError(
                     f"positions must cover the {keys} keys, got {key_positions.length} tokens: "
-                    "pass positions for the queries and key_positions for the keys"
+                    + ("make the layout of that size" if queries == keys else advice)
                 )
             return cls(key_positions.last(queries), key_positions)
         assert positions is not None
@@ -149,7 +150,7 @@ class Relative:
         reach = tuple(farthest)
         queries, keys = self.queries.bounds(), self.keys.bounds()
         message = f"{scheme} has relative positions up to {reach if len(reach) > 1 else reach[0]}"
-        advice = "make a table for this size, or resize the trained one"
+        advice = "make a table for this size"
         if queries is not None and keys is not None:
             for axis, ((q_low, q_high), (k_low, k_high)) in enumerate(zip(queries, keys, strict=True)):
                 if q_low > q_high or k_low > k_high:

@@ -1,5 +1,7 @@
 """Frequencies, and the sines and cosines of one coordinate, which schemes of several places share."""
 
+import math
+
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -34,5 +36,7 @@ def sinusoid(
 
 def require_base(base: float) -> None:
     """Raise where a base gives no frequencies."""
-    if not base > 0:
-        raise ValueError(f"base must be more than 0, got {base}: the papers use 10000")
+    if isinstance(base, bool) or not isinstance(base, int | float):
+        raise TypeError(f"base must be a number, got {base!r}: the papers use 10000")
+    if not 0 < base < math.inf:
+        raise ValueError(f"base must be more than 0 and finite, got {base}: the papers use 10000")

@@ -1,4 +1,4 @@
-"""`posenc compare`: train the same small transformer once an encoding, on real data, and report which serves it best.
+"""`posenc compare`: train the same small transformer once per encoding, on real data, and report which serves it best.
 
 >>> from posenc.compare import Settings, compare
 >>> summaries = compare(Settings(tasks=("digits",)))  # doctest: +SKIP
@@ -52,7 +52,13 @@ def _run_trials(comparison: Comparison, store: Store, reporter: Reporter) -> dic
     settings, by_key = comparison.settings, {trial.key: trial for trial in comparison.trials}
     tasks = ", ".join(task.name for task in comparison.tasks)
     encodings = len({trial.encoding for trial in comparison.trials})
-    reporter.say(f"{len(by_key)} trials: {encodings} encodings on {tasks}. Ctrl-C stops, the same command continues.")
+    kept = sum(store.path(key).exists() for key in by_key)
+    reporter.say(
+        f"{_count(len(by_key), 'trial')}: {_count(encodings, 'encoding')}, none among them, on {tasks}. "
+        "Ctrl-C stops, the same command continues."
+    )
+    if kept:
+        reporter.say(f"{kept} of them are done already, and kept in {settings.runs}.")
     with reporter.stage("trials", len(by_key)) as stage:
 
         def done(result: dict[str, Any], fresh: bool) -> None:
@@ -61,6 +67,10 @@ def _run_trials(comparison: Comparison, store: Store, reporter: Reporter) -> dic
             stage.step(_line(trial, score.get("loss"), score.get("score")), fresh)
 
         return run_all(comparison.trials, store, jobs=settings.jobs, dask=settings.dask, done=done)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _line(trial: Trial, loss: float | None, score: float | None) -> str:
@@ -76,9 +86,7 @@ def _measure_costs(comparison: Comparison, store: Store, reporter: Reporter) -> 
     costs = {}
     with reporter.stage("costs", len(wanted)) as stage:
         for place, trial in wanted.items():
-            known = {
-                name: trial.settings[name] for name in ("format", "data", "shape", "encoding", "arguments", "sizes")
-            }
+            known = {name: trial.settings[name] for name in ("data", "shape", "encoding", "arguments", "sizes")}
             key = "cost-" + digest(known, versions(), machine(), contestant(trial.encoding).scheme)
             stored = store.read(key)
             if stored is None:
@@ -88,5 +96,8 @@ def _measure_costs(comparison: Comparison, store: Store, reporter: Reporter) -> 
             else:
                 fresh = False
             costs[place] = stored["cost"]
-            stage.step(f"{trial.task.name}, {title(trial.encoding)}: {costs[place]['training']:.2f} × a step", fresh)
+            stage.step(
+                f"{trial.task.name}, {title(trial.encoding)}: {costs[place]['training']:.2f} × the step of no encoding",
+                fresh,
+            )
     return costs

@@ -45,8 +45,10 @@ def _contenders(summary: TaskSummary, condition: str) -> list[str] | None:
 
 
 def _either(titles: list[str]) -> str:
-    """Up to three names; more are no answer."""
-    return "" if len(titles) > 3 else " or ".join(filter(None, [", ".join(titles[:-1]), titles[-1]]))
+    """Up to three names; more are no answer, and neither are names that cannot be told from no encoding."""
+    if len(titles) > 3 or "No encoding" in titles[1:]:
+        return ""
+    return " or ".join(filter(None, [", ".join(titles[:-1]), titles[-1]]))
 
 
 def answers(summary: TaskSummary) -> list[Answer]:
@@ -112,5 +114,6 @@ def _cheapest(summary: TaskSummary) -> Answer | None:
     least = min(row.cost["training"] for row in rows if row.cost)
     row = next(row for row in rows if row.cost and row.cost["training"] <= least + SAME_COST)  # the best of the cheap
     assert row.cost is not None
-    detail = f"{row.cost['training']:.2f} × the training step and {row.cost['inference']:.2f} × the inference of none."
+    step, inference = row.cost["training"], row.cost["inference"]
+    detail = f"{step:.2f} × the training step and {inference:.2f} × the inference of no encoding."
     return Answer("Cheapest within error of the best", row.title, detail, True)

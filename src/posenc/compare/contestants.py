@@ -60,6 +60,11 @@ class Contestant:
     look: tuple[str, str] = ("#8a8a8a", "o")  # colour and marker in every picture
     variants: tuple[Variant, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its own name and those of its variants."""
+        return self.name, *(variant.name for variant in self.variants)
+
     def build(self, task: Task, sizes: Sizes) -> nn.Module | None:
         """The encoding, or None for the model without one."""
         return (

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import posenc
+from posenc import catalog
 from posenc.compare.contestants import Arguments, Contestant, Sizes, Variant
 from posenc.compare.errors import BadInput, near
 from posenc.compare.tasks import Place, Task
@@ -169,8 +170,17 @@ DEFAULTS = {
 def contestant(name: str) -> Contestant:
     """The row of a name, or the row that a variant is trained as. Raises BadInput, with near names."""
     for row in CONTESTANTS:
-        if name == row.name or name in {variant.name for variant in row.variants}:
+        if name in row.names:
             return row
+    raise near("encoding", name, _names())
+
+
+def spelled(name: str) -> str:
+    """The name of a row, from any spelling of it or of its scheme: RelativePositionBias is relative-position-bias."""
+    for row in CONTESTANTS:
+        for known in (*row.names, row.scheme):
+            if known is not None and catalog.plain(name) == catalog.plain(known):
+                return row.name if known == row.scheme else known
     raise near("encoding", name, _names())
 
 
@@ -180,11 +190,9 @@ def chosen(task: Task, names: tuple[str, ...] | None, *, everything: bool = Fals
         kind = "text" if task.causal else "grid" if task.axes > 1 else "series"
         wanted: tuple[str, ...] = tuple(_names()) if everything else DEFAULTS[kind]
     else:
-        for name in names:
-            contestant(name)
-        wanted = names
+        wanted = tuple(spelled(name) for name in names)
     if not wanted:
-        raise BadInput("--encodings names none: leave it out for the default set")
+        raise BadInput("--encodings is empty: leave it out for the default set")
     return [name for name in _names() if name in wanted or name == "none"]
 
 

@@ -180,10 +180,12 @@ def _moved(summary: TaskSummary, row: Row, condition: Condition) -> Cell:
     if found is None:
         return {"text": "–"}
     text = summary.format(found.mean, True)
-    return {
-        "text": "none" if _zero(text) else text,
-        "kind": "" if _zero(text) or summary.better(found.mean) else "loss",
-    }
+    return {"text": "none" if _zero(text) else text, "kind": _lost(summary, found, text)}
+
+
+def _lost(summary: TaskSummary, found: Estimate, text: str) -> str:
+    """A change is coloured where its interval leaves out zero; one seed has no interval to go by."""
+    return "" if _zero(text) or summary.better(found.mean) or not found.excludes_zero else "loss"
 
 
 def _zero(text: str) -> bool:
@@ -200,8 +202,7 @@ def _longest_change(summary: TaskSummary, row: Row, lengths: list[Condition]) ->
     sign = 1 if summary.task.higher_is_better else -1
     found = max(changes, key=lambda change: sign * change.mean)
     text = summary.format(found.mean, True)
-    kind = "" if _zero(text) or summary.better(found.mean) else "loss"
-    return {"text": text, "kind": kind, "margin": _margin(summary, found)}
+    return {"text": text, "kind": _lost(summary, found, text), "margin": _margin(summary, found)}
 
 
 def _cost_cells(cost: Mapping[str, float] | None, trained_as: str) -> list[Cell]:

@@ -92,7 +92,7 @@ class Task(ABC):
             name, label = f"{factor:g}x", self.describe(factor)
             found.append(Condition(name, f"{label}, positions continued" if not self.causal else label, factor))
             if not self.causal:
-                found.append(Condition(f"{name}-squeezed", f"{label}, squeezed into the trained", factor, True))
+                found.append(Condition(f"{name}-squeezed", f"{label}, squeezed into the trained grid", factor, True))
         return found + [
             Condition(f"shift-{shift}", f"all positions + {shift}", 1.0, shift=shift) for shift in self.shifts
         ]

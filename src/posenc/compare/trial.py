@@ -9,8 +9,9 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +25,6 @@ from posenc.compare.tasks import Condition, Task
 
 __all__ = ["Trial", "evaluate", "evaluate_all", "losses_of", "run_trial", "train", "versions"]
 
-FORMAT = 1  # raise it where a trial of the same settings would give other numbers
 RATE = 3e-3
 WARM_UP = 0.1  # of the steps
 CURVE = 20  # points of the training curve
@@ -45,7 +45,6 @@ class Trial:
         """Everything the result depends on."""
         row = contestant(self.encoding)
         return {
-            "format": FORMAT,
             "task": self.task.name,
             "data": self.task.fingerprint,
             "shape": list(self.task.shape),
@@ -74,7 +73,19 @@ def versions() -> dict[str, str]:
         ours = version("posenc")
     except PackageNotFoundError:  # run from a source tree
         ours = "source"
-    return {"posenc": ours, "torch": torch.__version__}
+    return {"posenc": ours, "source": source(), "torch": torch.__version__}
+
+
+@cache
+def source() -> str:
+    """A fingerprint of the code that numbers depend on: all of the package but what only presents them."""
+    root = Path(__file__).parent.parent
+    shown = {"cli", "plots", "steps", "bench", "figures", "gallery", "report", "findings", "answers", "progress"}
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        if path.stem not in shown:
+            found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:

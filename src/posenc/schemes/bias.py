@@ -10,6 +10,7 @@ from posenc.checks import sizes, whole
 from posenc.inside import BiasEncoding
 from posenc.layout import Device
 from posenc.relative import Relative, table_size
+from posenc.sinusoid import geometric
 
 __all__ = ["ALiBi", "RelativePositionBias", "T5Bias", "alibi_slopes", "t5_bucket"]
 
@@ -54,9 +55,9 @@ def alibi_slopes(num_heads: int, device: Device = None) -> Float[Tensor, "h"]:
     """
     num_heads = whole("num_heads", num_heads, 1)
     power = 1 << (num_heads.bit_length() - 1)
-    heads = torch.arange(1, power + 1, dtype=torch.float64, device=device)
-    between = 2 * torch.arange(num_heads - power, dtype=torch.float64, device=device) + 1
-    return 2.0 ** -torch.cat([heads * 8 / power, between * 4 / power])
+    own = geometric(2.0, power + 1, power / 8, device)[1:]
+    between = geometric(2.0, 2 * (num_heads - power), power / 4, device)[1::2]
+    return torch.cat([own, between])
 
 
 class T5Bias(BiasEncoding):
