@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -336,3 +337,72 @@ def test_help_has_an_example():
 )
 def test_encodings_by_the_names_of_the_catalogue(typed, meant):
     assert spelled(typed) == meant
+
+
+def test_sixteen_bits_keep_their_contrast(tmp_path):
+    ramp = np.linspace(0, 65535, 64).reshape(8, 8)
+    for name, scale in (("dark", 0.25), ("light", 1.0)):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            Image.fromarray((ramp * scale).astype(np.uint16)).save(tmp_path / name / f"{number}.png")
+    pixels = data.read_images(tmp_path, pytest.fail).pixels
+    assert pixels[:4].max() == pytest.approx(0.25, abs=0.03)
+    assert 0.4 < pixels[4:].mean() < 0.6
+
+
+def test_a_class_without_an_image_is_named(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        if name != "c":
+            for number in range(3):
+                Image.new("L", (8, 8), 40 * number).save(tmp_path / name / f"{number}.png")
+    warnings = []
+    assert data.read_images(tmp_path, warnings.append).classes == ("a", "b")
+    assert warnings == [f"{tmp_path / 'c'} has no image that can be read: it is no class"]
+
+
+def test_series_on_a_large_offset_keep_their_content(tmp_path):
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(12, 9, 1)), np.arange(12) % 2
+    for offset in (0.0, 1.7e9):
+        np.savez(tmp_path / "s.npz", x=x + offset, y=y)
+        series = data.read_series(tmp_path / "s.npz", pytest.fail)
+        assert np.concatenate(series.values).std() == pytest.approx(x.std(), rel=1e-3)
+
+
+def test_complex_series_are_refused(tmp_path):
+    np.savez(tmp_path / "s.npz", x=np.zeros((4, 5, 1), complex), y=np.arange(4) % 2)
+    with pytest.raises(BadInput, match="holds no numbers but complex128: x must be real"):
+        data.read_series(tmp_path / "s.npz", pytest.fail)
+
+
+def test_what_it_writes_is_no_text(tmp_path):
+    (tmp_path / "notes.txt").write_text("words " * 1000)
+    plain = data.read_text(tmp_path, pytest.fail)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "k.json").write_text("{}" * 1000)
+    (tmp_path / "report.html").write_text("<p>" * 1000)
+    own = (tmp_path / "report.html", tmp_path / "runs")
+    assert data.read_text(tmp_path, pytest.fail, own) == plain
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"out": Path("thesis.tex")}, "--out must end in .html"),
+        ({"text": Path("notes.html"), "out": Path("notes.html")}, "--text and what is written must differ"),
+    ],
+)
+def test_nothing_of_yours_is_overwritten(tmp_path, monkeypatch, given, message):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.html").write_text("words " * 1000)
+    with pytest.raises(BadInput, match=message):
+        prepare(Settings(**given))
+
+
+def test_lengths_that_read_alike_are_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    comparison = prepare(
+        Settings(tasks=("digits",), encodings=("rotary",), seeds=1, lengths=(1.0000001, 1.5, 1.50000001))
+    )
+    assert comparison.tasks[0].factors == (1.0, 1.5)

@@ -88,6 +88,9 @@ def read_images(folder: Path, warn: Warn) -> Images:
                     found.append((place.name, _open(path)))
                 except Exception as error:  # decoders raise nearly anything on a damaged file
                     warn(f"skipped {path}: not a readable image ({type(error).__name__})")
+    for place in classes:
+        if place.name not in {name for name, _ in found}:
+            warn(f"{place} has no image that can be read: it is no class")
     if not found:
         raise BadInput(f"no images in the class folders of {folder}: expected {folder}/<class>/<image>.png or .jpg")
     names = sorted({name for name, _ in found})
@@ -103,10 +106,11 @@ def read_images(folder: Path, warn: Warn) -> Images:
     return Images((stack / 255.0).astype(np.float32), labels, tuple(names), patch, shape)
 
 
-def read_text(path: Path, warn: Warn) -> Text:
+def read_text(path: Path, warn: Warn, own: tuple[Path, ...] = ()) -> Text:
     """A UTF-8 file (its last tenth is held out), or a folder of them (one file in ten is held out, whole).
 
-    Raises BadInput where nothing can be read. A file in a folder that is not UTF-8 is named and skipped.
+    Raises BadInput where nothing can be read. A file in a folder that is not UTF-8 is named and skipped. What this
+    program writes there itself, `own`, is no text of the folder.
     """
     if path.is_file():
         try:
@@ -119,6 +123,8 @@ def read_text(path: Path, warn: Warn) -> Text:
     texts = []
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if any(file.resolve().is_relative_to(written.resolve()) for written in own):
+            continue
         if hidden or not file.is_file() or file.suffix.lower() in NO_TEXT:
             continue
         try:
@@ -196,7 +202,12 @@ def _open(path: Path) -> Any:
     from PIL import Image, ImageOps
 
     with Image.open(path) as file:
-        image = ImageOps.exif_transpose(file).convert("RGBA")
+        image = ImageOps.exif_transpose(file)
+        if image.mode == "F":
+            raise ValueError("real numbers have no white: save it with 8 or 16 bits")
+        if image.mode.startswith("I"):  # 16 bits a pixel, which convert() would clip to 255
+            image = Image.fromarray((np.asarray(image, dtype=np.float64) / 257).clip(0, 255).astype(np.uint8))
+        image = image.convert("RGBA")
     white = Image.new("RGBA", image.size, (255, 255, 255, 255))
     return Image.alpha_composite(white, image).convert("RGB")
 
@@ -212,8 +223,12 @@ def _tokens(height: int, width: int) -> tuple[tuple[int, int], int]:
 
 
 def _one_series(item: Any, index: int, path: Path) -> Array:
+    if np.asarray(item).dtype.kind not in "biufO":
+        raise BadInput(
+            f"series {index} in {path} holds no numbers but {np.asarray(item).dtype}: x must be real [T, C] arrays"
+        )
     try:
-        values = np.asarray(item, dtype=np.float32)
+        values = np.asarray(item, dtype=np.float64)  # float32 would lose what stands on a large offset
     except (TypeError, ValueError):
         raise BadInput(f"series {index} in {path} holds no numbers: x must be [T, C] arrays") from None
     values = values[:, None] if values.ndim == 1 else values

@@ -129,12 +129,22 @@ def _check_paths(settings: Settings) -> None:
         raise BadInput(f"--out: the folder {out.parent} does not exist: make it, or choose another")
     if out.is_dir():
         raise BadInput(f"--out must be a file, got the folder {out}: add report.html")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise BadInput(f"--out must end in .html, as the report is a page, got {out}: for example report.html")
     if not os.access(out.parent, os.W_OK):
         raise BadInput(f"--out: the folder {out.parent} cannot be written to")
     if runs.exists() and not runs.is_dir():
         raise BadInput(f"--runs must be a folder, got the file {runs}")
     if not runs.exists() and not runs.parent.is_dir():
         raise BadInput(f"--runs: the folder {runs.parent} does not exist: make it, or choose another")
+    if not os.access(runs if runs.exists() else runs.parent, os.W_OK):
+        raise BadInput(f"--runs: {runs} cannot be written to: choose another")
+    for name in ("images", "text", "series"):
+        source = getattr(settings, name)
+        if source is not None and source.resolve() in (out.resolve(), runs.resolve()):
+            raise BadInput(
+                f"--{name} and what is written must differ, got {source} for both: choose another --out or --runs"
+            )
 
 
 def _task_names(settings: Settings) -> tuple[str, ...]:
@@ -155,7 +165,11 @@ def _task_names(settings: Settings) -> tuple[str, ...]:
 
 
 def _load(name: str, settings: Settings, warn: Warn) -> Task:
-    factors = None if settings.lengths is None else tuple(sorted({1.0, *settings.lengths}))
+    factors = (
+        None
+        if settings.lengths is None
+        else tuple(sorted({1.0, *(float(f"{length:g}") for length in settings.lengths)}))
+    )
     image_factors, text_factors = factors or IMAGE_FACTORS, factors or TEXT_FACTORS
     if name == "digits":
         about = "1,797 handwritten digits of 8 × 8 pixels (scikit-learn); every pixel is a token"
@@ -175,7 +189,7 @@ def _load(name: str, settings: Settings, warn: Warn) -> Task:
         return ImageTask.of(images, name=name, title="Your images", about=about, factors=image_factors, warn=warn)
     if name == "text":
         assert settings.text is not None
-        text = data.read_text(settings.text, warn)
+        text = data.read_text(settings.text, warn, (settings.out, settings.runs))
         about = f"{len(text.train) + len(text.held_out):,} characters from {settings.text.name}"
         return TextTask.of(text, name=name, title="Your text", about=about, factors=text_factors, warn=warn)
     assert settings.series is not None

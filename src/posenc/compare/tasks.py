@@ -81,7 +81,7 @@ class Task(ABC):
 
     def scaled(self, factor: float) -> tuple[int, ...]:
         """The shape at so many times the trained length."""
-        return tuple(round(size * factor) for size in self.shape)
+        return tuple(max(1, round(size * factor)) for size in self.shape)
 
     def conditions(self) -> list[Condition]:
         """All ways to evaluate, the trained length first."""
