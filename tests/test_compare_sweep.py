@@ -267,3 +267,14 @@ def test_a_cluster_that_loses_a_worker_finishes(folder):
     assert sorted(results) == sorted(trial.key for trial in found)
     here = run_trial(found[-1])
     assert results[here["key"]]["rows"] == here["rows"]
+
+
+@pytest.mark.parametrize("content", ['{{"key": "{key}"}}', '{{"key": "{key}", "rows": {{}}}}', "[" * 200_000])
+def test_a_file_with_the_right_key_and_no_result_counts_as_missing(folder, content):
+    Path("runs").mkdir(exist_ok=True)
+    warnings = []
+    store = Store(Path("runs"), warnings.append)
+    store.path("k").write_text(content.format(key="k"))
+    assert store.read("k") is None
+    assert len(warnings) == 1
+    assert "is damaged" in warnings[0]

@@ -132,7 +132,7 @@ CONTESTANTS: tuple[Contestant, ...] = (
     Contestant(
         "sinusoidal-logits",
         "Sinusoidal logits",
-        "Vaswani et al. 2017, by relative position",
+        "Dai et al. 2019, without its projection",
         "SinusoidalLogits",
         lambda task, sizes: {"head_dim": sizes.head_dim},
         "attention",

@@ -40,11 +40,11 @@ class Store:
         path = self.path(key)
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(found, dict) or found.get("key") != key:
+            if not isinstance(found, dict) or found.get("key") != key or not (found.get("rows") or found.get("cost")):
                 raise ValueError("not the result of this key")
         except FileNotFoundError:
             return None
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             self.warn(f"{path} is damaged ({error}): it counts as missing and is run again")
             return None
         return found
