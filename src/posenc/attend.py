@@ -15,14 +15,14 @@ from posenc.mask import Visibility
 from posenc.plan import Backend, Plan, Problem, choose, left_in_logits
 from posenc.positions import sequence
 from posenc.relative import Relative
-from posenc.term import Rotation, Term
+from posenc.term import Decay, Rotation, Term, repeated
 from posenc.validate import (
     require_lengths,
     require_masks,
     require_numbers,
     require_tensors,
     require_term,
-    require_values,
+    require_together,
 )
 
 __all__ = ["attention", "explain"]
@@ -61,7 +61,8 @@ def attention(
         window: and those whose order is at most so many tokens from its own, on either side.
         mask: True = may attend; four dimensions that broadcast to [batch, heads, queries, keys].
         key_mask: True = a token, [batch, keys]. All of these combine. A row that may attend to nothing gives zeros.
-        scale: factor of the logits, more than 0. Default: channels ** -0.5. Bias is added after it.
+        scale: factor of the logits, more than 0. Default: channels ** -0.5, and what an encoding's `scale_factor` makes
+            of it (DeBERTa's three products are each divided by sqrt(3)). Bias is added after it.
         dropout: probability, from 0 up to, not including, 1, of dropping a weight; the caller says 0 at inference.
         backend: "auto" is the fastest that is exact; `explain` says which, and why.
 
@@ -137,10 +138,10 @@ def _problem(
     relative.require_batch(q.shape[0])
 
     terms = [_term(encoding, relative, q, causal) for encoding in encodings]
-    require_values(terms, q, v)
+    require_together(terms, q, v)
     rotated_q, rotated_k = q, k
     for term in terms:
-        if isinstance(term, Rotation):
+        if isinstance(term, Rotation) and not isinstance(term, Decay):
             rotated_q, rotated_k = term.rotate(rotated_q, rotated_k)
     visibility = Visibility(
         relative.queries,
@@ -151,8 +152,12 @@ def _problem(
         key_mask=key_mask,
         newest=relative.queries is relative.keys or (key_positions is None and ready is None),
     )
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    return Problem(rotated_q, rotated_k, v, q, left_in_logits(terms), visibility, scale, dropout)
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
+        for term in terms:
+            scale *= term.scale_factor
+    v = repeated(v, rotated_k.shape[1])
+    return Problem(rotated_q, rotated_k, v, q, k, left_in_logits(terms), visibility, scale, dropout)
 
 
 def _term(encoding: Encoding | Term, relative: Relative, q: Tensor, causal: bool) -> Term:

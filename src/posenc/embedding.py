@@ -10,6 +10,7 @@ from posenc.encoding import (
     Encoding,
     arithmetic_dtype,
     axis_names,
+    exact_arithmetic,
     require_axes,
     require_device,
     require_positions,
@@ -87,7 +88,9 @@ class Absolute(_OnEmbeddings):
         positions = self._layout(x, positions)
         dtype = arithmetic_dtype(x.dtype)
         prefix, tokens = x[:, : positions.prefix], x[:, positions.prefix :]
-        tokens = (tokens.to(dtype) + self.vectors(positions.coordinates(x.device)).to(dtype)).to(x.dtype)
+        with exact_arithmetic(x.device):
+            vectors = self.vectors(positions.coordinates(x.device)).to(dtype)
+        tokens = (tokens.to(dtype) + vectors).to(x.dtype)
         if not positions.prefix:
             return tokens
         own = self.prefix_vectors()
@@ -112,6 +115,7 @@ class Conditional(_OnEmbeddings):
             )
         prefix, tokens = x[:, : positions.prefix], x[:, positions.prefix :]
         if tokens.numel():
+            dtype = arithmetic_dtype(x.dtype)
             cells = tokens.mT.reshape(x.shape[0], self.dim, *positions.shape)
-            tokens = tokens + self.neighbourhood(cells).flatten(2).mT.to(x.dtype)
+            tokens = (tokens.to(dtype) + self.neighbourhood(cells).flatten(2).mT.to(dtype)).to(x.dtype)
         return torch.cat([prefix, tokens], 1) if positions.prefix else tokens

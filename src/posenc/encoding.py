@@ -11,7 +11,9 @@ To add a scheme is to subclass the class of its place and write its one function
 Evaluated at positions, an encoding of the middle three gives a `Term`, which every layer of a model can share.
 """
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +27,16 @@ __all__ = [
     "arithmetic_dtype",
     "axis_names",
     "deal",
+    "exact_arithmetic",
     "require_axes",
     "require_device",
     "require_heads",
     "require_positions",
     "require_real",
 ]
+
+
+This = TypeVar("This", bound="Encoding")
 
 
 class Encoding(nn.Module):
@@ -40,6 +46,8 @@ class Encoding(nn.Module):
     axes: int = 1
     num_heads: int | None = None
     """Number of heads that the encoding has numbers for, or None where any number share them."""
+    foreign: ClassVar[Mapping[str, Callable[[Any, Mapping[str, Tensor]], dict[str, Tensor]]]] = {}
+    """Where trained numbers may come from: source -> what turns its state into this module's, beside the scheme."""
 
     def check(self, relative: Relative) -> None:
         """Raise where the encoding cannot serve these positions."""
@@ -63,7 +71,36 @@ class Encoding(nn.Module):
         relative = Relative(positions, key_positions)
         require_axes(self, relative.queries)
         self.check(relative)
-        return self._evaluate(relative, device, dtype)
+        with exact_arithmetic(device):
+            return self._evaluate(relative, device, dtype)
+
+    def load_foreign(self: This, state: Mapping[str, Tensor], source: str, prefix: str = "") -> This:
+        """Take over numbers that another library trained: their order, sign and shape are turned into ours.
+
+        `state` holds tensors by the names that `source` saves them under, after `prefix`; other names are left alone.
+
+        Raises ValueError for a source that this scheme does not know, a name that is missing, and a shape that does not
+        fit this encoding.
+        """
+        name = type(self).__name__
+        if source not in self.foreign:
+            known = ", ".join(sorted(self.foreign)) or "none"
+            raise ValueError(f"source of a {name} must be one of {known}, got {source!r}: pass one of them")
+        own = self.state_dict()
+        given = self.foreign[source](self, _Foreign(state, source, prefix))
+        if own.keys() != given.keys():
+            raise ValueError(
+                f"{name} has {sorted(own)}, got numbers for {sorted(given)} from {source!r}: "
+                "make the encoding with the options that it was trained with"
+            )
+        for key, tensor in given.items():
+            if own[key].shape != tensor.shape:
+                raise ValueError(
+                    f"{key} of this {name} has shape {tuple(own[key].shape)}, got {tuple(tensor.shape)} "
+                    f"from {source!r}: make the encoding with the sizes that it was trained with"
+                )
+        self.load_state_dict(given)
+        return self
 
     def _evaluate(self, relative: Relative, device: Device, dtype: torch.dtype) -> Term:
         raise TypeError(f"{type(self).__name__} must be of one of the places: subclass posenc.BiasEncoding, or another")
@@ -72,6 +109,36 @@ class Encoding(nn.Module):
 def arithmetic_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which attention and its terms compute: float64 for float64, float32 for all narrower."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def exact_arithmetic(device: Device) -> AbstractContextManager[object]:
+    """Arithmetic in the dtypes that are written: what autocast would narrow is position, and stays exact."""
+    kind = torch.empty(0, device=device).device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+class _Foreign(Mapping[str, Tensor]):
+    """Another library's state: a name that is missing is an error that says so."""
+
+    def __init__(self, state: Mapping[str, Tensor], source: str, prefix: str) -> None:
+        self._state, self._source, self._prefix = state, source, prefix
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self._state.get(self._prefix + name)
+        if not isinstance(found, Tensor):
+            near = sorted(key for key in self._state if key.endswith(name.rpartition(".")[2]))
+            hint = f"pass prefix={near[0].removesuffix(name)!r}" if near else "pass the state of that module"
+            raise ValueError(f"{self._source!r} must have a tensor {self._prefix + name!r}, got none: {hint}")
+        return found.detach()
+
+    def __contains__(self, name: object) -> bool:
+        return f"{self._prefix}{name}" in self._state
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(self._prefix) for name in self._state if name.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def deal(total: int, axes: int) -> list[int]:

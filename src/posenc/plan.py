@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posenc.mask import Visibility
-from posenc.term import Bias, Content, Term
+from posenc.term import Bias, Content, Decay, Term
 
 __all__ = ["Backend", "Facts", "Plan", "Problem", "choose"]
 
@@ -21,7 +21,7 @@ class Facts(NamedTuple):
     """What a backend may decide by."""
 
     terms: tuple[str, ...]
-    """Kinds of the terms left in the logits; a rotation is applied before."""
+    """Kinds of the terms left in the logits; a rotation without decay is applied before."""
     visibility: str
     """ "all", "causal" or "mask"."""
     dtype: torch.dtype
@@ -38,7 +38,8 @@ class Problem(NamedTuple):
     v: Float[Tensor, "b g j e"]
     unrotated_q: Float[Tensor, "b h i d"]
     """What content terms meet."""
-    terms: list[Bias | Content]
+    unrotated_k: Float[Tensor, "b g j d"]
+    terms: list[Bias | Content | Decay]
     visibility: Visibility
     scale: float
     dropout: float
@@ -109,6 +110,6 @@ def choose(facts: Facts, backends: SequenceOf[Backend], wanted: str = "auto") ->
     raise ValueError(f"backend {wanted!r} cannot compute this: {'; '.join(refusals[wanted])}: leave backend out")
 
 
-def left_in_logits(terms: SequenceOf[Term]) -> list[Bias | Content]:
+def left_in_logits(terms: SequenceOf[Term]) -> list[Bias | Content | Decay]:
     """The terms that act on the logits."""
-    return [term for term in terms if isinstance(term, Bias | Content)]
+    return [term for term in terms if isinstance(term, Bias | Content | Decay)]

@@ -135,6 +135,31 @@ class Relative:
         queries, keys = _rows(self.queries.coordinates(device)), _rows(self.keys.coordinates(device))
         return queries[:, :, None, axis] - keys[:, None, :, axis]
 
+    def lengths(self, device: Device = None) -> tuple[Shaped[Tensor, "b i"], Shaped[Tensor, "b j"]]:
+        """Length of the sequence that each token after the prefix is part of: 1 + the largest coordinate in it.
+
+        A batch row is one sequence, or as many as it has documents; queries and keys count alike. The token axis has
+        size 1 where there are no documents.
+        """
+        ends = [_rows(side.coordinates(device)).amax(-1) + 1 for side in (self.queries, self.keys)]
+        documents = []
+        for side in (self.queries, self.keys):
+            document = side.document(device)
+            if document is not None:
+                documents.append(document[..., side.prefix :])
+        if len(documents) < 2:
+            largest = torch.maximum(*(F.pad(end, (1, 0)).amax(-1, keepdim=True) for end in ends))
+            return largest, largest
+        # queries and keys in one row; each document is known by its first place among the sorted ones
+        rows = torch.broadcast_shapes(*(x.shape[:-1] for x in (*ends, *documents)))
+        document, end = (
+            torch.cat([x.expand(*rows, -1) for x in sides], -1).contiguous() for sides in (documents, ends)
+        )
+        place = torch.searchsorted(document.sort(-1).values, document)
+        largest = torch.zeros_like(end).scatter_reduce(-1, place, end, "amax").gather(-1, place)
+        count = self.queries.length - self.queries.prefix
+        return largest[:, :count], largest[:, count:]
+
     def require_integers(self, scheme: str) -> None:
         """Raise where positions are real numbers and the scheme looks up whole ones."""
         for positions in (self.queries, self.keys):
@@ -160,8 +185,9 @@ class Relative:
                     where = f" on axis {axis}" if len(reach) > 1 else ""
                     raise ValueError(f"{message}, got {largest}{where}: {advice}")
             return
+        device = self.queries.device or self.keys.device
         for axis, limit in enumerate(reach):
-            lags = self.along(axis)
+            lags = self.along(axis, device)
             within = (lags <= limit) & (lags >= -limit) if behind else lags <= limit
             assert_on_device(within.all(), f"{message}, got a larger one: {advice}")
 

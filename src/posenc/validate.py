@@ -8,9 +8,9 @@ from torch import Tensor
 
 from posenc.encoding import arithmetic_dtype, require_real
 from posenc.relative import Relative
-from posenc.term import Term
+from posenc.term import Decay, Term
 
-__all__ = ["require_lengths", "require_masks", "require_numbers", "require_tensors", "require_term", "require_values"]
+__all__ = ["require_lengths", "require_masks", "require_numbers", "require_tensors", "require_term", "require_together"]
 
 
 def require_lengths(relative: Relative, q: Tensor, keys: int) -> None:
@@ -113,8 +113,10 @@ def require_term(term: Term, name: str, relative: Relative, q: Tensor, causal: b
         )
 
 
-def require_values(terms: SequenceOf[Term], q: Tensor, v: Tensor) -> None:
-    """Raise where vectors by relative position would join values of another width."""
+def require_together(terms: SequenceOf[Term], q: Tensor, v: Tensor) -> None:
+    """Raise where terms do not go together, or would join values of another width."""
+    if sum(isinstance(term, Decay) for term in terms) > 1:
+        raise ValueError("attention takes one rotation with a decay, got several: add their rates in one")
     if v.shape[3] != q.shape[3] and any(term.joins_values for term in terms):
         raise ValueError(
             f"vectors by relative position join values of q's {q.shape[3]} channels, got v with {v.shape[3]}: "

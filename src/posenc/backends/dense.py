@@ -1,15 +1,13 @@
 """Plain torch logits: always works, and is the truth that other backends are held to."""
 
-from contextlib import nullcontext
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from posenc.encoding import arithmetic_dtype
+from posenc.encoding import arithmetic_dtype, exact_arithmetic
 from posenc.plan import Facts, Problem
-from posenc.term import Bias
+from posenc.term import Bias, Content, Decay, repeated
 
 NAME = "dense"
 
@@ -21,26 +19,29 @@ def refuses(facts: Facts) -> list[str]:
 
 def run(problem: Problem) -> Float[Tensor, "b h i e"]:
     """softmax(scale (q k + q r) + bias) v, the L x L logits written out, in float32 or wider."""
-    device = problem.q.device.type
-    exact = torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
-    with exact:  # the arithmetic below is float32 or wider, always
+    with exact_arithmetic(problem.q.device):
         return _run(problem, arithmetic_dtype(problem.q.dtype))
 
 
 def _run(problem: Problem, dtype: torch.dtype) -> Tensor:
-    q, k, v, unrotated_q = (x.to(dtype) for x in (problem.q, problem.k, problem.v, problem.unrotated_q))
-    if k.shape[1] != q.shape[1]:
-        group = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    heads = problem.q.shape[1]
+    q, unrotated_q = problem.q.to(dtype), problem.unrotated_q.to(dtype)
+    k, unrotated_k, v = (repeated(x.to(dtype), heads) for x in (problem.k, problem.unrotated_k, problem.v))
+    allowed = problem.visibility.allowed(q.device)
 
-    logits = q @ k.mT * problem.scale
+    decay = next((term for term in problem.terms if isinstance(term, Decay)), None)
+    product = (q @ k.mT if decay is None else decay.product(q, k)) * problem.scale
+    logits = product
     for term in problem.terms:
         if isinstance(term, Bias):
             logits = logits + term.dense()
-        else:
-            logits = logits + term.logits(unrotated_q) * (problem.scale if term.scaled else 1.0)
+        elif isinstance(term, Content):
+            added = term.logits(unrotated_q, unrotated_k, product, allowed)
+            logits = logits + added * (problem.scale if term.scaled else 1.0)
+        if term.hides:
+            seen = logits != -torch.inf
+            allowed = seen if allowed is None else allowed & seen
 
-    allowed = problem.visibility.allowed(q.device)
     if allowed is None:
         weights = logits.softmax(-1)
     else:  # the lowest finite number, not -inf: a row that sees nothing has finite gradients, and weights of 0
@@ -50,7 +51,7 @@ def _run(problem: Problem, dtype: torch.dtype) -> Tensor:
 
     output = weights @ v
     for term in problem.terms:
-        added = None if isinstance(term, Bias) else term.values(weights)
-        if added is not None:
-            output = output + added
+        joined = term.values(weights) if isinstance(term, Content) else None
+        if joined is not None:
+            output = output + joined
     return output.to(problem.q.dtype)

@@ -1,0 +1,118 @@
+"""Inner products of vectors by relative position with queries and keys, and vectors that join the values."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from posenc.relative import Relative
+from posenc.term.base import Term
+from posenc.term.rotation import repeated
+
+__all__ = ["Content", "Part"]
+
+
+class Part(NamedTuple):
+    """One table of a content scheme: on a `side`, along an `axis`, rows of vectors, and relative position -> row."""
+
+    side: Literal["query", "key", "value"]
+    axis: int | None
+    """The axis whose relative position `row` takes; None where it takes those of all axes, `[b, i, j, n]`."""
+    table: Float[Tensor, "#b #h rows d"]
+    row: Callable[[Int[Tensor, "b i j *n"]], Int[Tensor, "b i j"]]
+    future: float = 0.0
+    """Added where a key is ahead of its query on the axis; -inf where the table has no row for it."""
+    added: Float[Tensor, "1 #h 1 d"] | None = None
+    """Added to the query (or the key) before the product."""
+
+
+class Content(Term):
+    """Vectors by relative position: their inner products with queries and keys, and those that join the values."""
+
+    kind = "content"
+
+    def __init__(
+        self,
+        relative: Relative,
+        parts: list[Part],
+        *,
+        scaled: bool = True,
+        heads: int | None = None,
+        head_dim: int | None = None,
+        causal: bool = False,
+        scale_factor: float = 1.0,
+    ) -> None:
+        """`scaled`: whether the logits are multiplied by the scale of attention, as q k is."""
+        super().__init__(
+            relative,
+            heads=heads,
+            head_dim=head_dim,
+            causal=causal,
+            hides=any(part.future == -torch.inf for part in parts),
+            scale_factor=scale_factor,
+        )
+        self.parts, self.scaled = parts, scaled
+        self.joins_values = any(part.side == "value" for part in parts)
+
+    def tensors(self) -> list[Tensor]:
+        added = [part.added for part in self.parts if part.added is not None]
+        return [*(part.table for part in self.parts), *added]
+
+    def logits(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"] | None = None,
+        product: Float[Tensor, "b h i j"] | None = None,
+        allowed: Bool[Tensor, "#b #h #i #j"] | None = None,
+    ) -> Float[Tensor, "b h i j"]:
+        """q_i . r(i - j) + k_j . r(i - j), unscaled; 0 for prefix tokens.
+
+        Memory is tokens x rows and queries x keys, never x d. `product`, the scaled q k of attention, and `allowed`,
+        who sees whom, are for schemes that read them.
+        """
+        prefix_query, prefix_key = self.relative.queries.prefix, self.relative.keys.prefix
+        q = q[..., prefix_query:, :]
+        total = q.new_zeros(*q.shape[:-1], self.relative.keys.length - prefix_key)
+        for part in self.parts:
+            if part.side == "query":
+                total = total + self._meet(part, q, self._rows(part, q.device))
+            elif part.side == "key":
+                if k is None:
+                    raise ValueError("these logits meet the keys too, got no keys: pass k=")
+                keys = repeated(k, q.shape[1])[..., prefix_key:, :]
+                total = total + self._meet(part, keys, self._rows(part, q.device).mT).mT
+            if part.future:
+                assert part.axis is not None
+                ahead = self.relative.along(part.axis, q.device) < 0
+                total = total.masked_fill(ahead[:, None], part.future)
+        return F.pad(total, (prefix_key, 0, prefix_query, 0))
+
+    def values(self, weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i d"] | None:
+        """sum_j a_ij r(i - j): the weights are summed by row first, so that no vector a pair is built."""
+        prefix_query, prefix_key = self.relative.queries.prefix, self.relative.keys.prefix
+        weights = weights[..., prefix_query:, prefix_key:]
+        total: Any = None
+        for part in self.parts:
+            if part.side == "value":
+                rows = self._rows(part, weights.device)
+                by_row = weights.new_zeros(*weights.shape[:-1], part.table.shape[-2])
+                output = by_row.scatter_add(-1, _for_heads(rows, weights), weights) @ part.table
+                total = output if total is None else total + output
+        return None if total is None else F.pad(total, (0, 0, prefix_query, 0))
+
+    def _rows(self, part: Part, device: torch.device) -> Tensor:
+        """The row of every pair, `[b, i, j]`."""
+        relative = self.relative
+        return part.row(relative.pairs(device) if part.axis is None else relative.along(part.axis, device))
+
+    def _meet(self, part: Part, x: Tensor, rows: Tensor) -> Tensor:
+        """The product of every token with the row of every pair, from its products with every row."""
+        by_row = (x if part.added is None else x + part.added) @ part.table.mT  # [b, h, tokens, rows]
+        return by_row.gather(-1, _for_heads(rows, by_row))
+
+
+def _for_heads(rows: Tensor, like: Tensor) -> Tensor:
+    return rows[:, None].expand(*like.shape[:2], -1, -1)

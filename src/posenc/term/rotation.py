@@ -1,0 +1,183 @@
+"""Pairs of channels of queries and keys that turn, and may decay with the distance as they do."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from posenc.checks import assert_on_device, readable
+from posenc.layout import Device, Positions
+from posenc.relative import Relative
+from posenc.term.base import Term
+
+__all__ = ["Decay", "Rotation"]
+
+
+class Rotation(Term):
+    """Pairs of channels of queries and keys turned by an angle that depends on where they stand."""
+
+    kind = "rotation"
+
+    def __init__(
+        self,
+        relative: Relative,
+        query: tuple[Float[Tensor, "#b #h i pairs"], Float[Tensor, "#b #h i pairs"]],
+        key: tuple[Float[Tensor, "#b #h j pairs"], Float[Tensor, "#b #h j pairs"]],
+        layout: Literal["half", "interleaved"],
+        *,
+        heads: int | None = None,
+        head_dim: int | None = None,
+        causal: bool = False,
+    ) -> None:
+        """`query`, `key`: cosines and sines of the tokens after the prefix, which may carry a factor."""
+        super().__init__(relative, heads=heads, head_dim=head_dim, causal=causal)
+        self.query, self.key, self.layout = query, key, layout
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.query, *self.key]
+
+    def rotate(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b _ j d"]]:
+        """Rotated queries and keys, in their own dtype.
+
+        Where heads turn differently and queries are grouped, keys come back with as many heads as the queries have.
+        """
+        prefix = self.relative.queries.prefix, self.relative.keys.prefix
+        if self.key[0].shape[1] > 1:
+            k = repeated(k, q.shape[1])
+        return _rotate(q, *self.query, prefix[0], self.layout), _rotate(k, *self.key, prefix[1], self.layout)
+
+    def apart(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b _ j d"]]:
+        """Queries and keys whose products are the logits, for an attention of one's own."""
+        return self.rotate(q, k)
+
+
+def repeated(x: Float[Tensor, "b g j d"], heads: int) -> Float[Tensor, "b {heads} j d"]:
+    """Keys or values with one head for each of so many query heads."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, prefix: int, layout: str) -> Tensor:
+    width = 2 * cos.shape[-1]
+    turned = x[..., prefix:, :width].to(torch.promote_types(x.dtype, cos.dtype))
+    # (a, b) -> (a cos - b sin, b cos + a sin)
+    if layout == "half":
+        a, b = turned.chunk(2, -1)
+        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    else:
+        a, b = turned.reshape(*turned.shape[:-1], width // 2, 2).unbind(-1)
+        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+    turned = turned.to(x.dtype)
+    if width < x.shape[-1]:
+        turned = torch.cat([turned, x[..., prefix:, width:]], -1)
+    return torch.cat([x[..., :prefix, :], turned], -2) if prefix else turned
+
+
+class Decay(Rotation):
+    """A rotation whose pairs also shrink with the distance: `q_i . k_j` has the factor `exp(rate (i - j))` a pair.
+
+    The factor is no product of one for the query and one for the key that stays finite: at a few ten thousand tokens
+    both leave the range of a float. So it stays in the logits, where each block of queries counts from its own first
+    position: the keys before it have factors below one, and those ahead of it are not seen.
+    """
+
+    kind = "decay"
+    block = 128
+    """Queries that share a centre."""
+
+    def __init__(
+        self,
+        relative: Relative,
+        query: tuple[Float[Tensor, "#b #h i pairs"], Float[Tensor, "#b #h i pairs"]],
+        key: tuple[Float[Tensor, "#b #h j pairs"], Float[Tensor, "#b #h j pairs"]],
+        layout: Literal["half", "interleaved"],
+        rate: Float[Tensor, "pairs"],
+        *,
+        heads: int | None = None,
+        head_dim: int | None = None,
+    ) -> None:
+        """`rate`: logarithm of the factor a unit of relative position, 0 or less, one a pair."""
+        super().__init__(relative, query, key, layout, heads=heads, head_dim=head_dim, causal=True)
+        self.rate = rate
+
+    def product(self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b h j d"]) -> Float[Tensor, "b h i j"]:
+        """The logits of queries and keys, unscaled; without decay where one of the two is a prefix token."""
+        q, k = self.rotate(q, k)
+        queries, keys = self.relative.queries, self.relative.keys
+        inner = self._decayed(q[:, :, queries.prefix :], k[:, :, keys.prefix :])
+        if not queries.prefix and not keys.prefix:
+            return inner
+        above = q[:, :, : queries.prefix] @ k.mT
+        beside = q[:, :, queries.prefix :] @ k[:, :, : keys.prefix].mT
+        return torch.cat([above, torch.cat([beside, inner], -1)], -2)
+
+    def apart(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b _ j d"]]:
+        """Rotated queries and keys with their share of the decay, counted from the middle of the positions.
+
+        Raises ValueError where positions are so far apart that the shares leave the range of float32.
+        """
+        q, k = self.rotate(q, k)
+        where = [self._where(side, q.device) for side in (self.relative.queries, self.relative.keys)]
+        low = torch.minimum(*(x.amin(-1, keepdim=True) for x in where))
+        high = torch.maximum(*(x.amax(-1, keepdim=True) for x in where))
+        self._require_near((high - low) / 2, torch.float32, "positions")
+        shares = [sign * (x - (low + high) / 2) for sign, x in zip((1, -1), where, strict=True)]
+        rate, sides = self._channels(q), (self.relative.queries, self.relative.keys)
+        turned = []
+        for x, share, side in zip((q, k), shares, sides, strict=True):
+            factor = F.pad((rate * share[:, None, :, None]).exp(), (0, 0, side.prefix, 0), value=1.0)
+            turned.append((x * factor).to(x.dtype))
+        return turned[0], turned[1]
+
+    def _decayed(self, q: Tensor, k: Tensor) -> Tensor:
+        tokens = q.shape[2]
+        if tokens == 0 or k.shape[2] == 0:
+            return q @ k.mT
+        # a number of blocks that may be one, or may not, would be two graphs: there is always one to spare
+        blocks, each = (1, 1) if tokens == 1 else (tokens // self.block + 2, self.block)
+        index = torch.arange(blocks * each, device=q.device).clamp(max=tokens - 1)  # what is to spare repeats the last
+        rate = self._channels(q)
+        query, key = (self._where(side, q.device) for side in (self.relative.queries, self.relative.keys))
+        query = query[:, index].unflatten(1, (blocks, each))  # [b, blocks, each]
+        first = query.amin(-1, keepdim=True)
+        self._require_near((query - first).amax(-1), q.dtype, f"positions of {self.block} consecutive queries")
+        own = (rate * (query - first)[..., None]).exp().to(q.dtype)
+        # a key so far ahead is seen by no query of the block
+        their = (rate * (first - key[:, None, :])[..., None]).clamp(max=_largest_exponent(q.dtype)).exp().to(q.dtype)
+        blocked = q[:, :, index].unflatten(2, (blocks, each)) * own[:, None]  # [b, h, blocks, each, d]
+        logits: Tensor = blocked @ (k[:, :, None] * their[:, None]).mT  # [b, h, blocks, each, j]
+        return logits.flatten(2, 3)[:, :, :tokens]
+
+    def _channels(self, x: Tensor) -> Tensor:
+        """The rate of each channel, 0 for those that do not turn."""
+        rate = self.rate.double()
+        rate = torch.cat([rate, rate]) if self.layout == "half" else rate.repeat_interleave(2)
+        return F.pad(rate, (0, x.shape[-1] - rate.shape[0]))
+
+    def _where(self, side: Positions, device: Device) -> Tensor:
+        coordinates = side.coordinates(device).double()[..., 0]
+        return coordinates if coordinates.ndim == 2 else coordinates[None]
+
+    def _require_near(self, distance: Tensor, dtype: torch.dtype, what: str) -> None:
+        limit = _largest_exponent(dtype) / self.rate.double().abs().amax().clamp(min=1e-9)
+        within = (distance <= limit).all()
+        message = f"{what} must be near each other, for the decay stays in the range of a float"
+        if not readable(within):
+            assert_on_device(within, message)
+        elif not bool(within):
+            raise ValueError(
+                f"{message}: within {float(limit):.0f}, got {float(distance.amax()):.0f}: "
+                "use attention, which centres every block, or put tokens of one document next to each other"
+            )
+
+
+def _largest_exponent(dtype: torch.dtype) -> float:
+    """Where exp still leaves room for the numbers that it multiplies."""
+    return 600.0 if dtype == torch.float64 else 75.0

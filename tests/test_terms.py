@@ -1,0 +1,310 @@
+"""What terms can hold beyond what one scheme shows, each against the formula written out a pair at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import posenc
+
+pytestmark = pytest.mark.usefixtures("seed")
+
+
+def draw(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+class Turning(posenc.RotaryEncoding):
+    """Frequencies of each head's own."""
+
+    def __init__(self, frequencies: Tensor) -> None:
+        super().__init__()
+        self.num_heads, self.axes, self.head_dim = len(frequencies), frequencies.shape[1], 2 * frequencies.shape[2]
+        self.own = frequencies
+
+    def frequencies(self, length: Tensor | None = None, device: object = None) -> Tensor:
+        return self.own
+
+
+def turned(x: Tensor, angle: Tensor) -> Tensor:
+    """One vector, its halves paired."""
+    a, b = x.chunk(2)
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_heads_may_turn_differently_with_grouped_queries(groups: int) -> None:
+    frequencies = draw(4, 2, 3)
+    encoding, positions = Turning(frequencies), posenc.grid(2, 4)
+    q, k, v = draw(2, 4, 8, 6), draw(2, groups, 8, 6), draw(2, groups, 8, 6)
+    angles = torch.einsum("na,hap->hnp", positions.coordinates().double(), frequencies)
+    logits = torch.empty(2, 4, 8, 8, dtype=torch.float64)
+    for b in range(2):
+        for h in range(4):
+            for i in range(8):
+                for j in range(8):
+                    key = turned(k[b, h * groups // 4, j], angles[h, j])
+                    logits[b, h, i, j] = turned(q[b, h, i], angles[h, i]) @ key / 6**0.5
+    wanted = logits.softmax(-1) @ v.repeat_interleave(4 // groups, 1)
+    torch.testing.assert_close(posenc.attention(q, k, v, encoding, positions=positions), wanted)
+    turned_q, turned_k = encoding(q, k, positions)
+    torch.testing.assert_close(turned_q @ turned_k.mT / 6**0.5, logits)
+
+
+class Fading(posenc.RotaryEncoding):
+    """A rotation with a decay."""
+
+    head_dim = 6
+
+    def __init__(self, layout: str = "half", scale: float = 50.0) -> None:
+        super().__init__()
+        self.layout, self.rate = layout, -torch.tensor([0.1, 0.7]) / scale
+
+    def frequencies(self, length: Tensor | None = None, device: object = None) -> Tensor:
+        return torch.tensor([[1.0, 0.05]], dtype=torch.float64, device=device)
+
+    def _evaluate(self, relative: posenc.Relative, device: object, dtype: torch.dtype) -> posenc.Decay:
+        return posenc.Decay(relative, *self._turns(relative, device, dtype), self.layout, self.rate)
+
+
+def faded(q: Tensor, k: Tensor, where: Tensor, layout: str, rate: Tensor) -> Tensor:
+    """q_i . k_j a pair: turned by (i - j) and multiplied by exp(rate (i - j)); two channels stay as they are."""
+    logits = torch.empty(*q.shape[:3], k.shape[2], dtype=torch.float64)
+    pairs = [(0, 2), (1, 3)] if layout == "half" else [(0, 1), (2, 3)]
+    for i, at in enumerate(where):
+        for j, there in enumerate(where):
+            total = (q[:, :, i, 4:] * k[:, :, j, 4:]).sum(-1)
+            for pair, (a, b) in enumerate(pairs):
+                angle, factor = (at - there) * (1.0, 0.05)[pair], (rate[pair].double() * (at - there)).exp()
+                qa, qb, ka, kb = q[:, :, i, a], q[:, :, i, b], k[:, :, j, a], k[:, :, j, b]
+                total = total + factor * (angle.cos() * (qa * ka + qb * kb) + angle.sin() * (qa * kb - qb * ka))
+            logits[:, :, i, j] = total
+    return logits
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("block", [1, 5, 128])
+def test_a_decay_is_a_factor_for_the_distance(layout: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posenc.Decay, "block", block)
+    encoding, length = Fading(layout), 13
+    q, k, v = draw(3, 2, 2, length, 6)
+    start = int(torch.randint(0, 10**6, ()))
+    positions = posenc.sequence(length, start=start)
+    logits = faded(q, k, positions.coordinates()[:, 0].double(), layout, encoding.rate) / 6**0.5
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    wanted = logits.masked_fill(future, -torch.inf).softmax(-1) @ v
+    ours = posenc.attention(q, k, v, encoding, positions=positions, causal=True)
+    torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-8)  # angles of a million, in float64
+    plain = (encoding(q, k, positions)[0] @ encoding(q, k, positions)[1].mT) / 6**0.5
+    torch.testing.assert_close(plain, logits, rtol=0, atol=1e-8)
+
+
+def test_a_decay_is_finite_far_beyond_the_range_of_its_factors() -> None:
+    """At 3,000 tokens, exp(0.7 * 3000 / 2) is 1e456: only differences within a block may ever be taken."""
+    encoding, length = Fading(scale=2.0), 3000
+    q, k, v = (draw(1, 1, length, 6).requires_grad_() for _ in range(3))
+    out = posenc.attention(q, k, v, encoding, causal=True)
+    out.square().sum().backward()
+    assert all(x.isfinite().all() for x in (out, q.grad, k.grad, v.grad))
+    near = slice(length - 40, None)
+    at = torch.arange(length, dtype=torch.float64)[near]
+    logits = faded(q[:, :, near], k[:, :, near], at, "half", encoding.rate)[..., -1, :]
+    far = (q[:, :, -1:, 4:] @ k[:, :, : length - 40, 4:].mT)[..., 0, :]  # what decays is gone: exp(-14) and less
+    pairs = [(0, 2), (1, 3)]
+    for pair, (a, b) in enumerate(pairs):
+        distance = length - 1 - torch.arange(length - 40, dtype=torch.float64)
+        angle, factor = distance * (1.0, 0.05)[pair], (encoding.rate[pair].double() * distance).exp()
+        qa, qb, ka, kb = q[:, :, -1:, a], q[:, :, -1:, b], k[:, :, : length - 40, a], k[:, :, : length - 40, b]
+        far = far + factor * (angle.cos() * (qa * ka + qb * kb) + angle.sin() * (qa * kb - qb * ka))
+    weights = (torch.cat([far, logits], -1) / 6**0.5).softmax(-1)
+    torch.testing.assert_close(out[:, :, -1], (weights[..., None] * v).sum(2), rtol=0, atol=1e-9)
+
+
+def test_a_decay_needs_causal_attention_and_positions_near_each_other() -> None:
+    q = torch.randn(1, 1, 4, 6)
+    with pytest.raises(ValueError, match=r"no vectors for keys ahead|causal=True"):
+        posenc.attention(q, q, q, Fading())
+    apart = posenc.coordinates([[0], [1], [10**6], [10**6 + 1]], order=torch.arange(4))
+    with pytest.raises(ValueError, match=r"positions of 128 consecutive queries must be near each other.*got 1000001"):
+        posenc.attention(q, q, q, Fading(), positions=apart, causal=True)
+    with pytest.raises(ValueError, match="positions must be near each other"):
+        Fading()(q, q, apart)
+
+
+def test_a_decay_leaves_prefix_tokens_alone() -> None:
+    encoding, positions = Fading(), posenc.grid(5, prefix=2)
+    q, k = draw(2, 1, 2, 7, 6)
+    term = encoding.term(positions, dtype=torch.float64)
+    logits = term.product(q, k)
+    turned_q, turned_k = term.rotate(q, k)
+    torch.testing.assert_close(logits[..., :2, :], q[..., :2, :] @ turned_k.mT)
+    torch.testing.assert_close(logits[..., :, :2], turned_q @ k[..., :2, :].mT)
+    inner = faded(q[:, :, 2:], k[:, :, 2:], torch.arange(5.0), "half", encoding.rate)
+    torch.testing.assert_close(logits[..., 2:, 2:], inner)
+
+
+class Meeting(posenc.ContentEncoding):
+    """Vectors that meet the keys, and something added to the queries; rows over both axes at once."""
+
+    meets_keys, scale_factor, head_dim, axes, num_heads = True, 0.5, 6, 2, 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_keys, self.on_queries, self.extra = draw(4, 9, 6), draw(1, 25, 6), draw(4, 1, 6)
+
+    def parts(self, relative: posenc.Relative, device: object = None) -> list[posenc.Part]:
+        return [
+            posenc.Part("key", 1, self.on_keys[None], lambda lag: lag + 4),
+            posenc.Part(
+                "query",
+                None,
+                self.on_queries[None],
+                lambda lags: (lags[..., 0] + 2) * 5 + (lags[..., 1] + 2).clamp(0, 4),
+                added=self.extra[None],
+            ),
+        ]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_parts_meet_keys_and_read_all_axes(groups: int, prefix: int) -> None:
+    encoding, positions = Meeting(), posenc.grid(3, 4, prefix=prefix)
+    tokens = 12 + prefix
+    q, k, v = draw(2, 4, 5, 6), draw(2, groups, tokens, 6), draw(2, groups, tokens, 6)
+    repeated = k.repeat_interleave(4 // groups, 1)
+    cells = positions.coordinates()
+    logits = torch.zeros(2, 4, 5, tokens, dtype=torch.float64)
+    for i in range(5):
+        for j in range(prefix, tokens):
+            down, right = cells[i + tokens - 5 - prefix] - cells[j - prefix]
+            for h in range(4):
+                logits[:, h, i, j] = (
+                    repeated[:, h, j] @ encoding.on_keys[h, right + 4]
+                    + (q[:, h, i] + encoding.extra[h, 0])
+                    @ encoding.on_queries[0, (down + 2) * 5 + int((right + 2).clamp(0, 4))]
+                )
+    torch.testing.assert_close(encoding(q, positions.last(5), positions, k=k), logits)
+    scale = 0.5 * 6**-0.5  # attention's default, times what the scheme makes of it
+    wanted = ((q @ repeated.mT + logits) * scale).softmax(-1) @ v.repeat_interleave(4 // groups, 1)
+    torch.testing.assert_close(posenc.attention(q, k, v, encoding, positions=positions), wanted)
+    given = ((q @ repeated.mT + logits) * 0.3).softmax(-1) @ v.repeat_interleave(4 // groups, 1)
+    torch.testing.assert_close(posenc.attention(q, k, v, encoding, positions=positions, scale=0.3), given)
+
+
+def test_keys_are_asked_for_where_they_are_met() -> None:
+    q = draw(1, 4, 12, 6)
+    with pytest.raises(TypeError, match="Meeting meets the keys too, got none: pass k="):
+        Meeting()(q, posenc.grid(3, 4))
+    with pytest.raises(TypeError, match="Shaw meets the queries alone, got keys: leave k out"):
+        posenc.Shaw(6, 2)(q, k=q)
+
+
+class Hiding(posenc.BiasEncoding):
+    """Nobody sees farther than one token, nor itself."""
+
+    hides, num_heads = True, 2
+
+    def bias(self, relative: Tensor) -> Tensor:
+        near = relative[..., 0].abs() == 1
+        return torch.where(near, 0.0, -torch.inf).expand(2, *near.shape)
+
+
+def test_minus_infinity_hides_a_pair_and_a_row_of_it_is_zero() -> None:
+    q, k, v = (draw(1, 2, 6, 4).requires_grad_() for _ in range(3))
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool)
+    mask[..., 0, 1] = False  # all that the first query would see
+    out = posenc.attention(q, k, v, Hiding(), mask=mask)
+    assert not out[:, :, 0].any()
+    distance = torch.arange(6)[:, None] - torch.arange(6)
+    near = ((distance.abs() == 1) & mask[0, 0])[1:]
+    wanted = (q[:, :, 1:] @ k.mT / 2).masked_fill(~near, -torch.inf).softmax(-1) @ v
+    torch.testing.assert_close(out[:, :, 1:], wanted)
+    out.square().sum().backward()
+    assert all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+class FromQuery(posenc.BiasEncoding):
+    """A number that depends on where the query stands."""
+
+    reads_query, num_heads, axes = True, 3, 2
+
+    def bias_from(self, relative: Tensor, query: Tensor) -> Tensor:
+        number = relative[..., 0] * 10 + relative[..., 1] + query[..., 0] * 1000 + query[..., 1] * 100
+        return torch.stack([number.double()] * 3)
+
+
+def test_a_bias_may_read_the_position_of_the_query() -> None:
+    positions = posenc.grid(2, 3, prefix=1)
+    bias = FromQuery().double()(positions)
+    assert bias.shape == (3, 7, 7)
+    assert not bias[:, 0].any()
+    assert not bias[:, :, 0].any()
+    cells = positions.coordinates()
+    for i in range(6):
+        for j in range(6):
+            (down, right), (row, column) = (cells[i] - cells[j]).tolist(), cells[i].tolist()
+            assert bias[1, i + 1, j + 1] == down * 10 + right + row * 1000 + column * 100
+
+
+def test_lengths_are_those_of_each_row_and_document() -> None:
+    def lengths(queries: posenc.Positions, keys: posenc.Positions | None = None) -> list[list[list[int]]]:
+        return [x.tolist() for x in posenc.Relative(queries, keys).lengths()]
+
+    assert lengths(posenc.sequence(5)) == [[[5]], [[5]]]
+    assert lengths(posenc.sequence(1, start=6), posenc.sequence(7)) == [[[7]], [[7]]]
+    assert lengths(posenc.sequence(2, start=torch.tensor([0, 3]))) == [[[2], [5]], [[2], [5]]]
+    assert lengths(posenc.packed([2, 1, 3])) == [[[2, 2, 1, 3, 3, 3]]] * 2
+    assert lengths(posenc.packed([0, 0, 2, 0, 1])) == [[[2, 2, 1]]] * 2
+    assert lengths(posenc.packed([2, 3]).last(1), posenc.packed([2, 3])) == [[[3]], [[2, 2, 3, 3, 3]]]
+    mask = torch.tensor([[False, True, True], [True, True, True], [False, False, False]])
+    assert lengths(posenc.padded(mask))[0] == [[2], [3], [1]]
+    assert lengths(posenc.grid(2, 5, prefix=3)) == [[[5]], [[5]]]
+    document = torch.tensor([[7, 7, 9], [4, 4, 4]])
+    mixed = posenc.coordinates([[5], [6], [0]], document=document)
+    assert lengths(mixed)[0] == [[7, 7, 1], [7, 7, 7]]
+    assert lengths(posenc.sequence(0)) == [[[0]], [[0]]]
+
+
+class Foreign(posenc.T5Bias):
+    foreign = {  # noqa: RUF012
+        "upside down": lambda self, state: {"table": state["weights"].flip(0)},
+        "of another name": lambda self, state: {"tables": state["weights"]},
+    }
+
+
+def test_numbers_of_another_library_are_taken_over_or_refused() -> None:
+    encoding, weights = Foreign(4), torch.randn(4, 32)
+    assert encoding.load_foreign({"layer.weights": weights, "other": 1}, "upside down", prefix="layer.") is encoding
+    assert torch.equal(encoding.table, weights.flip(0))
+    assert encoding.table.requires_grad
+    refused = [
+        ({"weights": weights}, "sideways", "source of a Foreign must be one of of another name, upside down, got 'sid"),
+        ({}, "upside down", "'upside down' must have a tensor 'weights', got none: pass the state of that module"),
+        ({"layer.weights": weights}, "upside down", "got none: pass prefix='layer.'"),
+        ({"weights": weights[:3]}, "upside down", r"table of this Foreign has shape \(4, 32\), got \(3, 32\)"),
+        ({"weights": weights}, "of another name", r"Foreign has \['table'\], got numbers for \['tables'\]"),
+    ]
+    for state, source, message in refused:
+        with pytest.raises(ValueError, match=message):
+            encoding.load_foreign(state, source)
+    assert torch.equal(encoding.table, weights.flip(0))
+    with pytest.raises(ValueError, match="source of a Sinusoidal must be one of none, got"):
+        posenc.Sinusoidal(4).load_foreign({}, "swin")
+
+
+def test_term_arithmetic_is_not_narrowed_by_autocast() -> None:
+    class Network(posenc.BiasEncoding):
+        num_heads = 2
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = torch.nn.Linear(1, 2)
+
+        def bias(self, relative: Tensor) -> Tensor:
+            return self.hidden(relative.float()).movedim(-1, 0)
+
+    network, positions = Network(), posenc.sequence(9)
+    wanted = network.term(positions).dense()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(network.term(positions).dense(), wanted)
