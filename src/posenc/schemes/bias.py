@@ -1,25 +1,30 @@
-"""Bias encodings: relative position -> a number per head, added to the logits."""
+"""Bias encodings that are a formula of distance: ALiBi, KERPLE, Sandwich."""
 
-from collections.abc import Sequence as SequenceOf
+from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int, Shaped
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from posenc.checks import sizes, whole
+from posenc.checks import whole
 from posenc.inside import BiasEncoding
 from posenc.layout import Device
-from posenc.relative import Relative, table_size
 from posenc.sinusoid import geometric
 
-__all__ = ["ALiBi", "RelativePositionBias", "T5Bias", "alibi_slopes", "t5_bucket"]
+__all__ = ["ALiBi", "Kerple", "Sandwich", "alibi_slopes"]
+
+Kernel = Literal["logarithmic", "power"]
 
 
 class ALiBi(BiasEncoding):
-    """A penalty in proportion to distance, with a fixed slope a head: `b[h, i, j] = -m_h |i - j|`.
+    """A penalty in proportion to distance, with a slope a head: `b[h, i, j] = -m_h |i - j|`.
 
     Args:
         num_heads: number of heads, any number from 1.
+        signed: `-m_h (i - j)` instead, so that keys ahead of the query gain. Where attention is causal there are none,
+            and it is the same; it is BLOOM's `m_h j` less a constant a query.
+        learned: train the slopes (`slopes`, `[heads]`), starting from those of the paper; otherwise they are fixed.
 
     Raises ValueError for fewer than one head.
 
@@ -29,16 +34,27 @@ class ALiBi(BiasEncoding):
     Press et al., Train Short, Test Long, 2021, arXiv:2108.12409.
     """
 
-    def __init__(self, num_heads: int) -> None:
+    def __init__(self, num_heads: int, signed: bool = False, learned: bool = False) -> None:
         super().__init__()
         self.num_heads: int = whole("num_heads", num_heads, 1)
+        self.signed, self.learned = signed, learned
+        if learned:
+            self.slopes = nn.Parameter(torch.empty(self.num_heads))
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin again with the paper's slopes."""
+        if self.learned:
+            with torch.no_grad():
+                self.slopes.copy_(alibi_slopes(self.num_heads, device=self.slopes.device))
 
     def bias(self, relative: Shaped[Tensor, "*b 1"]) -> Float[Tensor, "h *b"]:
-        slopes = alibi_slopes(self.num_heads, device=relative.device)
-        return -slopes.reshape(-1, *[1] * (relative.ndim - 1)) * relative[..., 0].abs()
+        slopes = self.slopes if self.learned else alibi_slopes(self.num_heads, device=relative.device)
+        distance = relative[..., 0] if self.signed else relative[..., 0].abs()
+        return -_each_head(slopes, distance) * distance
 
     def extra_repr(self) -> str:
-        return f"{self.num_heads}"
+        return f"{self.num_heads}, signed={self.signed}, learned={self.learned}"
 
 
 def alibi_slopes(num_heads: int, device: Device = None) -> Float[Tensor, "h"]:
@@ -60,154 +76,102 @@ def alibi_slopes(num_heads: int, device: Device = None) -> Float[Tensor, "h"]:
     return torch.cat([own, between])
 
 
-class T5Bias(BiasEncoding):
-    """A trained number for each head and bucket of distances: `b[h, i, j] = table[h, bucket(i - j)]`.
+class Kerple(BiasEncoding):
+    """A conditionally positive definite kernel of distance, with two trained numbers a head.
 
-    Half of the buckets are one distance each, the others grow with its logarithm up to `max_distance`.
+    `b[h, i, j] = -r1_h log(1 + r2_h |i - j|)`, or with kind "power" `-r1_h |i - j| ** r2_h`.
 
-    Args:
-        num_heads: number of heads.
-        num_buckets: number of rows a head; even if bidirectional, and at least 2 a direction.
-        max_distance: the last bucket holds everything from about here on, in tokens.
-        bidirectional: separate buckets for keys ahead of the query; False is for decoders (keys ahead share bucket 0).
-
-    Raises ValueError for buckets that cannot be formed, and for real coordinates.
-
-    >>> posenc.T5Bias(num_heads=8)(posenc.sequence(128)).shape
-    torch.Size([8, 128, 128])
-
-    Raffel et al., T5, 2019, arXiv:1910.10683.
-    """
-
-    def __init__(
-        self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
-    ) -> None:
-        super().__init__()
-        num_buckets, max_distance = whole("num_buckets", num_buckets, 2), whole("max_distance", max_distance, 1)
-        _thresholds(num_buckets, max_distance, bidirectional)
-        self.num_heads: int = whole("num_heads", num_heads, 1)
-        self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
-        self.table = nn.Parameter(torch.empty(self.num_heads, num_buckets))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the table anew."""
-        nn.init.trunc_normal_(self.table, std=0.02)
-
-    def check(self, relative: Relative) -> None:
-        relative.require_integers("T5Bias")
-
-    def bias(self, relative: Int[Tensor, "*b 1"]) -> Float[Tensor, "h *b"]:
-        return self.table[:, t5_bucket(relative[..., 0], self.num_buckets, self.max_distance, self.bidirectional)]
-
-    def extra_repr(self) -> str:
-        return f"{self.num_heads}, {self.num_buckets}, {self.max_distance}, bidirectional={self.bidirectional}"
-
-
-def t5_bucket(
-    relative: Int[Tensor, "*b"], num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
-) -> Int[Tensor, "*b"]:
-    """The bucket of each relative position (query - key; T5's own code has the opposite sign).
-
-    Distances below `max_exact`, half the buckets of a direction, have a bucket each; a distance n beyond is in bucket
-    `max_exact + floor(log(n / max_exact) / log(max_distance / max_exact) * (buckets - max_exact))`, at most the last.
-    The borders are whole numbers found in integer arithmetic, so that no rounding of a logarithm moves one.
-
-    Raises TypeError for positions that are not integer, ValueError for buckets that cannot be formed.
-
-    >>> posenc.t5_bucket(torch.tensor([1000, 8, 0, -1, -8, -128])).tolist()
-    [15, 8, 0, 17, 24, 31]
-
-    Raffel et al., T5, 2019, arXiv:1910.10683.
-    """
-    if relative.is_floating_point() or relative.is_complex() or relative.dtype == torch.bool:
-        raise TypeError(f"relative must be integer for T5 buckets, got {relative.dtype}: round it first")
-    borders = torch.tensor(_thresholds(num_buckets, max_distance, bidirectional), device=relative.device)
-    distance = relative.abs() if bidirectional else relative.clamp(min=0)  # keys ahead count as distance 0
-    bucket = torch.bucketize(distance, borders, right=True)
-    return bucket + (relative < 0) * (num_buckets // 2) if bidirectional else bucket
-
-
-def _thresholds(num_buckets: int, max_distance: int, bidirectional: bool) -> list[int]:
-    """The smallest distance of every bucket but the first."""
-    buckets = num_buckets // 2 if bidirectional else num_buckets
-    exact = buckets // 2
-    if exact < 1 or (bidirectional and num_buckets % 2) or max_distance <= exact:
-        raise ValueError(
-            f"T5 buckets need at least 2 a direction, an even number of both, and max_distance beyond the {exact} "
-            f"exact ones, got num_buckets={num_buckets}, max_distance={max_distance}: T5 has 32 and 128"
-        )
-    borders, steps = list(range(1, exact + 1)), buckets - exact
-    for step in range(1, steps):
-        # the smallest n with (n / exact) ** steps >= (max_distance / exact) ** step: a guess, then whole numbers decide
-        border, reach = (
-            round(exact * (max_distance / exact) ** (step / steps)),
-            max_distance**step * exact ** (steps - step),
-        )
-        while border**steps < reach:
-            border += 1
-        while (border - 1) ** steps >= reach:
-            border -= 1
-        borders.append(border)
-    return borders
-
-
-class RelativePositionBias(BiasEncoding):
-    """A trained number for each head and relative position in a window: `b[h, i, j] = table[h, index(i - j)]`.
-
-    `index` is row-major over (relative + size - 1). `table` is `[heads, prod(2 size - 1)]`.
+    What is trained is `raw_r1` and `raw_r2`, `[heads]`, so that the kernel's numbers stay where they must:
+    `r1 = softplus(raw_r1) > 0`; `r2 = softplus(raw_r2) > 0`, or `2 sigmoid(raw_r2)` between 0 and 2 for the power.
 
     Args:
         num_heads: number of heads.
-        shape: size of each axis of the largest window; smaller ones use part of the table.
-        prefix_bias: three trained numbers a head for pairs with a prefix token (BEiT): prefix query to token, token to
-            prefix key, prefix to prefix. Otherwise nothing is added to them.
-        symmetric: one number for (di, dj) and (|di|, |dj|) alike (LeViT); `table` is then `[heads, prod(size)]`.
+        kind: "logarithmic" (the better of the two in the paper) or "power" (ALiBi where r2 is 1).
 
-    Raises ValueError for relative positions beyond the table, and for real coordinates.
+    Raises ValueError for another kind.
 
-    >>> posenc.RelativePositionBias(num_heads=3, shape=(2, 5))(posenc.grid(2, 5)).shape
-    torch.Size([3, 10, 10])
+    >>> posenc.Kerple(4)(posenc.sequence(3)).shape
+    torch.Size([4, 3, 3])
 
-    Liu et al., Swin Transformer, 2021, arXiv:2103.14030; Bao et al., BEiT, 2021, arXiv:2106.08254;
-    Graham et al., LeViT, 2021, arXiv:2104.01136.
+    Chi et al., KERPLE, 2022, arXiv:2205.09921.
     """
 
-    def __init__(
-        self, num_heads: int, shape: int | SequenceOf[int], prefix_bias: bool = False, symmetric: bool = False
-    ) -> None:
+    def __init__(self, num_heads: int, kind: Kernel = "logarithmic") -> None:
         super().__init__()
-        self.shape = sizes("shape", shape)
+        if kind not in get_args(Kernel):
+            raise ValueError(f"kind must be 'logarithmic' or 'power', got {kind!r}: the paper prefers 'logarithmic'")
         self.num_heads: int = whole("num_heads", num_heads, 1)
-        self.axes, self.prefix_bias, self.symmetric = len(self.shape), prefix_bias, symmetric
-        entries = torch.Size(self.shape).numel() if symmetric else table_size(self.shape)
-        self.table = nn.Parameter(torch.empty(self.num_heads, entries))
-        if prefix_bias:
-            self.prefix_table = nn.Parameter(torch.empty(self.num_heads, 3))
+        self.kind = kind
+        self.raw_r1 = nn.Parameter(torch.empty(self.num_heads))
+        self.raw_r2 = nn.Parameter(torch.empty(self.num_heads))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the tables anew."""
-        for table in self.parameters():
-            nn.init.trunc_normal_(table, std=0.02)
+        """Draw the kernels anew, evenly between 0 and 2 (r1) or 1 (r2), as the authors do; the other way for power."""
+        power = self.kind == "power"
+        with torch.no_grad():
+            r1 = torch.empty_like(self.raw_r1).uniform_(0.01, 1.0 if power else 2.0)
+            r2 = torch.empty_like(self.raw_r2).uniform_(0.01, 1.99 if power else 1.0)
+            self.raw_r1.copy_(_inverse_softplus(r1))
+            self.raw_r2.copy_((r2 / 2).logit() if power else _inverse_softplus(r2))
 
-    def check(self, relative: Relative) -> None:
-        relative.require_within([size - 1 for size in self.shape], "RelativePositionBias")
-
-    def bias(self, relative: Int[Tensor, "*b n"]) -> Float[Tensor, "h *b"]:
-        index = torch.zeros_like(relative[..., 0])
-        inside = torch.ones_like(index, dtype=torch.bool)
-        for axis, size in enumerate(self.shape):
-            lag = relative[..., axis]
-            lag, rows = (lag.abs(), size) if self.symmetric else (lag + (size - 1), 2 * size - 1)
-            inside = inside & (lag >= 0) & (lag < rows)
-            index = index * rows + lag
-        # a box may be wider than the lags that occur, which `check` has bounded: what no pair reads is not a number
-        values = self.table[:, torch.where(inside, index, 0)]
-        return torch.where(inside, values, torch.nan)
-
-    def prefix_values(self) -> Float[Tensor, "h 3"] | None:
-        return self.prefix_table if self.prefix_bias else None
+    def bias(self, relative: Shaped[Tensor, "*b 1"]) -> Float[Tensor, "h *b"]:
+        distance = relative[..., 0].abs().double()
+        raw_r1, raw_r2 = _each_head(self.raw_r1, distance), _each_head(self.raw_r2, distance)
+        if self.kind == "logarithmic":
+            return -F.softplus(raw_r1) * (F.softplus(raw_r2) * distance).log1p()
+        # 0 ** r2 is 0, but the derivative by r2 has a logarithm of the distance in it: distance 0 stays outside
+        apart = distance > 0
+        power = torch.where(apart, distance, 1.0) ** (2 * raw_r2.sigmoid())
+        return -F.softplus(raw_r1) * torch.where(apart, power, 0.0)
 
     def extra_repr(self) -> str:
-        return f"{self.num_heads}, {self.shape}, prefix_bias={self.prefix_bias}, symmetric={self.symmetric}"
+        return f"{self.num_heads}, kind={self.kind!r}"
+
+
+class Sandwich(BiasEncoding):
+    """The inner product of two sinusoidal embeddings, compressed head by head; nothing is trained.
+
+    `b[h, i, j] = H / (8 (h + 1)) p(i) . p(j) = H / (8 (h + 1)) sum_k cos((i - j) 10000 ** (-2k / dim))`,
+    over k = 0 ... dim / 2 - 1 and heads h from 0.
+
+    Args:
+        num_heads: number of heads H.
+        dim: width of the sinusoidal embeddings, even; the paper's own number, whatever the model's width.
+
+    Raises ValueError for an odd width, or one below 2.
+
+    >>> posenc.Sandwich(8, dim=4)(posenc.sequence(2))[0]
+    tensor([[2.0000, 1.5403],
+            [1.5403, 2.0000]])
+
+    Chi et al., Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis, 2022,
+    arXiv:2212.10356.
+    """
+
+    def __init__(self, num_heads: int, dim: int = 128) -> None:
+        super().__init__()
+        self.num_heads: int = whole("num_heads", num_heads, 1)
+        self.dim = whole("dim", dim, 2)
+        if self.dim % 2:
+            raise ValueError(f"dim must be even for pairs of sine and cosine, got {dim}: pass {dim + 1}")
+
+    def bias(self, relative: Shaped[Tensor, "*b 1"]) -> Float[Tensor, "h *b"]:
+        relative = relative[..., 0].double()
+        product = torch.zeros_like(relative)
+        for pair in range(self.dim // 2):  # one at a time: what is kept is a number a lag, not one a lag and pair
+            product = product + (relative * 10000.0 ** (-2 * pair / self.dim)).cos()
+        head = torch.arange(1, self.num_heads + 1, dtype=torch.float64, device=relative.device)
+        return _each_head(self.num_heads / (8 * head), relative) * product
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, dim={self.dim}"
+
+
+def _each_head(numbers: Float[Tensor, "h"], distance: Shaped[Tensor, "*b"]) -> Float[Tensor, "h *_"]:
+    """One number a head beside the distances, in float64: they are few, and a cast module's are narrow."""
+    return numbers.double().reshape(-1, *[1] * distance.ndim)
+
+
+def _inverse_softplus(x: Tensor) -> Tensor:
+    return x.expm1().log()
