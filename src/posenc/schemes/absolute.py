@@ -1,8 +1,9 @@
 """Absolute encodings: position -> vector, added to the embeddings."""
 
 import math
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -16,14 +17,15 @@ from posenc.positions import grid
 from posenc.relative import Relative
 from posenc.sinusoid import require_base, sinusoid
 
-__all__ = ["Fourier", "Learned", "Sinusoidal"]
+__all__ = ["Learned", "Sinusoidal"]
 
 
 class Sinusoidal(Absolute):
     """Fixed sines and cosines of the position, for any number of axes.
 
     `p(x)[2i] = sin(x f_i)`, `p(x)[2i + 1] = cos(x f_i)`, `f_i = base ** (-2i / width)`, for each axis in a block of
-    channels of its own. A shift is a linear map: p(x + k) = M_k p(x).
+    channels of its own. A shift is a linear map: p(x + k) = M_k p(x). DETR's sine of padded images is two axes at the
+    positions `padded(mask, start=1, span=2 * math.pi)`, or without the span where it is not normalised.
 
     Args:
         dim: channels, at least one an axis. They are dealt to the axes as evenly as they go, earlier axes first.
@@ -38,7 +40,8 @@ class Sinusoidal(Absolute):
     >>> posenc.Sinusoidal(4)(torch.zeros(1, 2, 4).double())[0, 1].round(decimals=5).tolist()
     [0.84147, 0.5403, 0.01, 0.99995]
 
-    Vaswani et al., Attention Is All You Need, 2017, arXiv:1706.03762; He et al., MAE, 2021, arXiv:2111.06377.
+    Vaswani et al., Attention Is All You Need, 2017, arXiv:1706.03762; He et al., MAE, 2021, arXiv:2111.06377;
+    Carion et al., DETR, 2020, arXiv:2005.12872.
     """
 
     def __init__(
@@ -73,6 +76,10 @@ class Learned(Absolute):
 
     `p(x) = table[prefix + index of x]`, row-major.
 
+    Tables that keep rows free for padding need no option, as positions may start anywhere: BART's of L + 2 rows is
+    `Learned(L + 2, dim)` at `sequence(length, start=2)`, RoBERTa's at `padded(mask, start=padding_idx + 1)`, where
+    tokens count from `padding_idx + 1`, and padding on the left reads the row `padding_idx` as RoBERTa has it.
+
     Args:
         shape: size of each axis, or a number of tokens for one axis.
         dim: channels.
@@ -80,12 +87,17 @@ class Learned(Absolute):
         std: standard deviation at the start; 0 starts from zeros.
         truncated: draw again what falls beyond two standard deviations.
 
+    `load_foreign` reads the tables of "timm" (`pos_embed`), "transformers" (a ViT's `position_embeddings`; both with
+    the class token's row if this encoding has a prefix for it), "bert", "roberta" (`position_embeddings.weight`) and
+    "bart" (`embed_positions.weight`). Every row is kept, those of padding too: positions tell which are read.
+
     Raises ValueError for positions outside `shape`, naming both, and for a prefix of another length.
 
     >>> posenc.Learned((14, 14), 192, prefix=1)(torch.zeros(2, 197, 192)).shape
     torch.Size([2, 197, 192])
 
-    Dosovitskiy et al., ViT, 2020, arXiv:2010.11929.
+    Dosovitskiy et al., ViT, 2020, arXiv:2010.11929; Lewis et al., BART, 2019, arXiv:1910.13461; Liu et al., RoBERTa,
+    2019, arXiv:1907.11692.
     """
 
     def __init__(
@@ -136,61 +148,28 @@ class Learned(Absolute):
     def prefix_vectors(self) -> Float[Tensor, "prefix dim"] | None:
         return self.table[: self.prefix] if self.prefix else None
 
+    def _from_timm(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"table": state["pos_embed"].squeeze(0)}
+
+    def _from_transformers(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"table": state["position_embeddings"].squeeze(0)}
+
+    def _from_bert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"table": state["position_embeddings.weight"]}
+
+    def _from_bart(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"table": state["embed_positions.weight"]}
+
+    foreign: ClassVar = {
+        "timm": _from_timm,
+        "transformers": _from_transformers,
+        "bert": _from_bert,
+        "roberta": _from_bert,
+        "bart": _from_bart,
+    }
+
     def extra_repr(self) -> str:
         return f"{self.shape}, {self.dim}, prefix={self.prefix}"
-
-
-class Fourier(Absolute):
-    """Sines and cosines of random (or learned) directions of the coordinates.
-
-    `p(x) = [sin(2 pi x B), cos(2 pi x B)]`, `B ~ N(0, scale ** 2)`, `[axes, dim / 2]`.
-
-    Coordinates are taken as they stand: `positions.rescaled(-1, 1)` gives the centred ones of SAM, and for whole
-    positions up to L a scale near 1 / L is a good start (a scale of 1 turns more than once from token to token).
-
-    Args:
-        dim: channels, even.
-        axes: number of coordinates of a token.
-        scale: standard deviation of the frequencies, in turns a unit of position; more than 0.
-        learnable: train the frequencies. They are saved either way, as they are drawn, and rounded where the module is
-            cast, as any saved number is: keep it in float32.
-
-    Raises ValueError for an odd width or a scale of 0 or less.
-
-    >>> posenc.Fourier(6, axes=2)(torch.zeros(1, 4, 6), posenc.grid(2, 2).rescaled(-1, 1)).shape
-    torch.Size([1, 4, 6])
-
-    Tancik et al., Fourier Features, 2020, arXiv:2006.10739; Li et al., Learnable Fourier Features, 2021,
-    arXiv:2106.02795; Kirillov et al., Segment Anything, 2023, arXiv:2304.02643.
-    """
-
-    frequencies: Tensor
-
-    def __init__(self, dim: int, axes: int = 1, scale: float = 1.0, learnable: bool = False) -> None:
-        super().__init__()
-        dim, axes = _width(dim, axes)
-        if dim % 2:
-            raise ValueError(f"dim must be even for Fourier, a sine and a cosine each, got {dim}: pass {dim + 1}")
-        if not 0 < scale < math.inf:
-            raise ValueError(f"scale must be more than 0 and finite, got {scale}: pass the spread of the frequencies")
-        self.dim, self.axes, self.scale, self.learnable = dim, axes, float(scale), learnable
-        drawn = torch.empty(axes, dim // 2)
-        if learnable:
-            self.frequencies = nn.Parameter(drawn)
-        else:
-            self.register_buffer("frequencies", drawn)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the frequencies anew."""
-        nn.init.normal_(self.frequencies, std=self.scale)
-
-    def vectors(self, coordinates: Shaped[Tensor, "*b l n"]) -> Float[Tensor, "*b l dim"]:
-        turns = (coordinates.double()[..., None] * self.frequencies.double()).sum(-2)
-        return torch.cat([(2 * math.pi * turns).sin(), (2 * math.pi * turns).cos()], -1)
-
-    def extra_repr(self) -> str:
-        return f"{self.dim}, axes={self.axes}, scale={self.scale:g}, learnable={self.learnable}"
 
 
 def _width(dim: int, axes: int) -> tuple[int, int]:

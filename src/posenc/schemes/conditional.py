@@ -1,6 +1,7 @@
 """Conditional encodings: neighbourhood -> vector, added to the embeddings."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from posenc.checks import whole
 from posenc.embedding import Conditional
+from posenc.encoding import arithmetic_dtype, exact_arithmetic
 
 __all__ = ["ConditionalEncoding"]
 
@@ -27,6 +29,9 @@ class ConditionalEncoding(Conditional):
         kernel_size: cells on each axis that a token sees, odd.
         axes: 1, 2 or 3.
         causal: on one axis, see the token itself and those before it alone, for decoders.
+
+    `load_foreign` reads "cpvt" and "twins" (`proj.0.weight`, `proj.0.bias` of a position block), "coat" and "davit"
+    (`proj.weight`, `proj.bias`).
 
     Raises ValueError for an even kernel, and for tokens that fill no grid.
 
@@ -51,10 +56,24 @@ class ConditionalEncoding(Conditional):
     def neighbourhood(self, x: Float[Tensor, "b dim *shape"]) -> Float[Tensor, "b dim *shape"]:
         before, after = (self.kernel_size - 1, 0) if self.causal else (self.kernel_size // 2,) * 2
         weight, bias = self.convolution.weight, self.convolution.bias
-        dtype = torch.promote_types(x.dtype, weight.dtype)
-        around = F.pad(x.to(dtype), (before, after) * self.axes)
-        convolved: Tensor = _FUNCTIONS[self.axes](around, weight.to(dtype), bias.to(dtype), groups=self.dim)
+        dtype = arithmetic_dtype(torch.promote_types(x.dtype, weight.dtype))  # never in half precision
+        with exact_arithmetic(x.device):
+            around = F.pad(x.to(dtype), (before, after) * self.axes)
+            convolved: Tensor = _FUNCTIONS[self.axes](around, weight.to(dtype), bias.to(dtype), groups=self.dim)
         return convolved
+
+    def _from_block(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"convolution.weight": state["proj.0.weight"], "convolution.bias": state["proj.0.bias"]}
+
+    def _from_projection(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"convolution.weight": state["proj.weight"], "convolution.bias": state["proj.bias"]}
+
+    foreign: ClassVar = {
+        "cpvt": _from_block,
+        "twins": _from_block,
+        "coat": _from_projection,
+        "davit": _from_projection,
+    }
 
     def extra_repr(self) -> str:
         return f"{self.dim}, kernel_size={self.kernel_size}, axes={self.axes}, causal={self.causal}"

@@ -1,7 +1,9 @@
 """Content encodings: relative position -> a vector that meets the query, or joins the values."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -31,6 +33,11 @@ class Shaw(ContentEncoding):
         values: vectors on the values too.
 
     Raises ValueError for a distance below 1, and for real coordinates.
+
+    `load_foreign` reads "wav2vec2_bert" (or "shaw"), one layer's `distance_embedding.weight`, made with
+    `values=False`: it may be clipped to the right at less than `max_distance`, then our border rows are all its last;
+    and "vits", one layer's `emb_rel_k` and `emb_rel_v`, which add nothing beyond their window where these clip, so the
+    two are equal for sequences of up to `max_distance + 1` tokens.
 
     >>> posenc.Shaw(64, max_distance=4)(torch.randn(2, 8, 10, 64)).shape
     torch.Size([2, 8, 10, 10])
@@ -66,6 +73,22 @@ class Shaw(ContentEncoding):
     def extra_repr(self) -> str:
         return f"{self.head_dim}, {self.max_distance}, num_heads={self.num_heads}, values={self.with_values}"
 
+    def _from_wav2vec2_bert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        rows = state["distance_embedding.weight"]  # ascending in key - query, from -left to right
+        left, right = self.max_distance, rows.shape[0] - 1 - self.max_distance
+        if not 0 <= right <= left:
+            raise ValueError(
+                f"distance_embedding must have {left + 1} to {2 * left + 1} rows for max_distance={left}, "
+                f"got {rows.shape[0]}: make the Shaw with max_distance=left_max_position_embeddings"
+            )
+        theirs = torch.arange(left, -left - 1, -1, device=rows.device).clamp(max=right)  # key - query
+        return {"key_table": rows[theirs + left][None]}
+
+    def _from_vits(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"key_table": state["emb_rel_k"].flip(1), "value_table": state["emb_rel_v"].flip(1)}
+
+    foreign: ClassVar = {"shaw": _from_wav2vec2_bert, "wav2vec2_bert": _from_wav2vec2_bert, "vits": _from_vits}
+
 
 class RelativeLogits(ContentEncoding):
     """Trained vectors by relative position on each axis of a grid, whose logits are summed.
@@ -82,6 +105,11 @@ class RelativeLogits(ContentEncoding):
         scaled: multiply these logits by the scale of attention (BoTNet); False adds them as they are (SAM).
 
     Raises ValueError for relative positions beyond the tables, for real coordinates, and for causal on several axes.
+
+    Queries and keys may be grids of different sizes, the coarser one with a `step`: `grid(7, 7, step=2)` beside
+    `grid(14, 14)`, shape the larger of the two. `load_foreign` reads "sam", "vitdet" and "mvitv2" (`rel_pos_h` and
+    `rel_pos_w`), "botnet" (timm's `height_rel` and `width_rel`) and "self_attention_cv" (`rel_pos_emb`, one axis).
+    MViTv2 counts from its last key: keys pooled by r stand at `r index + r - 1` there, and its tables suit those.
 
     >>> posenc.RelativeLogits(16, shape=(2, 3))(torch.randn(1, 4, 6, 16), posenc.grid(2, 3)).shape
     torch.Size([1, 4, 6, 6])
@@ -128,6 +156,25 @@ class RelativeLogits(ContentEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, {self.shape}, num_heads={self.num_heads}, causal={self.causal}, scaled={self.scaled}"
+
+    def _from_sam(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {f"tables.{axis}": state[f"rel_pos_{letter}"][None] for axis, letter in enumerate("hw")}
+
+    def _from_botnet(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        names = "height_rel", "width_rel"  # ascending in key - query
+        return {f"tables.{axis}": state[name].flip(0)[None] for axis, name in enumerate(names)}
+
+    def _from_self_attention_cv(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        rows = state["rel_pos_emb"].flip(-2)  # ascending in key - query, [rows, d] or [heads, rows, d]
+        return {"tables.0": rows if rows.ndim == 3 else rows[None]}
+
+    foreign: ClassVar = {
+        "sam": _from_sam,
+        "vitdet": _from_sam,
+        "mvitv2": _from_sam,
+        "botnet": _from_botnet,
+        "self_attention_cv": _from_self_attention_cv,
+    }
 
 
 class SinusoidalLogits(ContentEncoding):
