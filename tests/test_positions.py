@@ -31,6 +31,164 @@ def test_grid() -> None:
     assert layout.order().tolist() == list(range(8))
 
 
+def test_grids_whose_neighbours_stand_apart() -> None:
+    pooled = posenc.grid(2, 3, prefix=1, step=(4, 2))
+    assert (pooled.length, pooled.axes, pooled.prefix, pooled.shape) == (7, 2, 1, (2, 3))
+    assert pooled.coordinates().tolist() == [[0, 0], [0, 2], [0, 4], [4, 0], [4, 2], [4, 4]]
+    assert (pooled.extent, pooled.bounds()) == ((5, 5), [(0, 4), (0, 4)])
+    assert pooled.order().tolist() == list(range(7))
+    assert pooled.last(2).coordinates().tolist() == [[4, 2], [4, 4]]
+    assert posenc.grid(5, step=3).coordinates().flatten().tolist() == [0, 3, 6, 9, 12]
+    assert posenc.grid(2, 3, step=1).agrees(posenc.grid(2, 3))
+    assert not posenc.grid(2, 3, step=2).agrees(posenc.grid(2, 3))
+    for shape in ((0, 3), (1, 1)):
+        layout = posenc.grid(*shape, step=7)
+        assert layout.extent == tuple(7 * (size - 1) + 1 if size else 0 for size in shape)
+        assert layout.coordinates().shape == (shape[0] * shape[1], 2)
+
+
+@pytest.mark.parametrize("step", [1, 2, (1, 3), (3, 2)])
+def test_pooled_keys_read_the_entries_of_their_own_lags(step: int | tuple[int, int]) -> None:
+    queries, keys = posenc.grid(4, 5), posenc.grid(2, 2, step=step)
+    relative = posenc.Relative(queries, keys)
+    assert torch.equal(relative.lag_table()[0][relative.index()[0]], relative.pairs()[0])
+
+
+def test_padded_sequences() -> None:
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    layout = posenc.padded(mask)
+    assert layout.coordinates()[..., 0].tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4], [0, 1, 1, 1, 1], [0] * 5]
+    assert (layout.extent, layout.bounds(), layout.batch, layout.axes) == ((5,), [(0, 4)], 4, 1)
+    present = layout.present()
+    assert present is not None
+    assert torch.equal(present, mask)
+    assert layout.order().tolist() == [0, 1, 2, 3, 4]
+
+    later = posenc.padded(mask, start=3)  # RoBERTa's with padding_idx=2: padding that comes first has row 2
+    assert later.coordinates()[..., 0].tolist() == [[2, 2, 3, 4, 5], [3, 4, 5, 6, 7], [3, 4, 4, 4, 4], [2] * 5]
+    assert (later.extent, later.bounds()) == ((6,), [(2, 7)])
+    assert later.last(2).coordinates()[..., 0].tolist() == [[4, 5], [6, 7], [4, 4], [2, 2]]
+    assert later.last(2).bounds() == [(2, 7)]
+    assert later.agrees(posenc.padded(mask, start=3))
+    assert not later.agrees(layout)
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 9])
+def test_padded_lags_are_those_of_the_coordinates(start: int, seed: int) -> None:
+    mask = torch.rand(3, 4, 5) < 0.6
+    queries, keys = posenc.padded(mask, start=start), posenc.padded(mask.roll(1, 0))
+    for relative in (posenc.Relative(queries), posenc.Relative(queries, keys)):
+        table, index = relative.lag_table(), relative.index()
+        table, index = table.expand(3, -1, -1), index.expand(3, -1, -1)
+        looked_up = torch.stack([rows[entries] for rows, entries in zip(table, index, strict=True)])
+        assert torch.equal(looked_up, relative.pairs())
+
+
+def test_padded_images() -> None:
+    mask = torch.zeros(2, 3, 4, dtype=torch.bool)
+    mask[0, :2, :3] = mask[1] = True
+    layout = posenc.padded(mask, start=1)
+    assert (layout.length, layout.axes, layout.batch, layout.shape) == (12, 2, 2, None)
+    rows, columns = layout.coordinates().unflatten(1, (3, 4)).unbind(-1)
+    assert rows[0].tolist() == [[1, 1, 1, 0], [2, 2, 2, 0], [2, 2, 2, 0]]
+    assert columns[0].tolist() == [[1, 2, 3, 3], [1, 2, 3, 3], [0, 0, 0, 0]]
+    assert torch.equal(layout.coordinates()[1], posenc.grid(3, 4).coordinates() + 1)
+    zero = posenc.padded(mask).coordinates()
+    assert torch.equal(zero[1], posenc.grid(3, 4).coordinates())
+    assert torch.equal(zero[0], (layout.coordinates()[0] - 1).clamp(min=0))
+    assert posenc.padded(mask).extent == (3, 4)
+    video = posenc.padded(torch.ones(1, 2, 3, 2, dtype=torch.bool))
+    assert torch.equal(video.coordinates()[0], posenc.grid(2, 3, 2).coordinates())
+
+
+def test_padded_images_in_a_span() -> None:
+    mask = torch.tensor([[[True, True, False], [False, False, False]]])
+    layout = posenc.padded(mask, start=1, span=6.0)
+    assert layout.extent is None
+    assert layout.bounds() is None
+    assert layout.coordinates().dtype == torch.float64
+    rows, columns = layout.coordinates().unflatten(1, (2, 3)).unbind(-1)
+    full, half = 6 / (1 + 1e-6), 3 / (1 + 5e-7)  # DETR's: 1e-6 is added to the number of tokens of the line
+    assert rows[0].tolist() == [pytest.approx([full, full, 0], rel=1e-15)] * 2
+    assert columns[0].tolist() == [pytest.approx([half, 2 * half, 2 * half], rel=1e-15), [0, 0, 0]]
+    middles = posenc.padded(torch.ones(1, 4, dtype=torch.bool), start=0.5, span=4).coordinates().flatten()
+    torch.testing.assert_close(middles, torch.tensor([0.5, 1.5, 2.5, 3.5]).double(), rtol=1e-6, atol=0)
+    assert posenc.padded(mask, span=6.0).coordinates()[0, 0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: posenc.grid(2, 3, step=0), ValueError, "step must be 1 or more, got 0"),
+        (lambda: posenc.grid(2, 3, step=0.5), TypeError, "step must be an integer, got 0.5"),
+        (
+            lambda: posenc.grid(2, 3, step=(1, 2, 3)),
+            ValueError,
+            "step must be one number, or one an axis, got 3 for 2 axes",
+        ),
+        (
+            lambda: posenc.padded(torch.ones(3).bool()),
+            ValueError,
+            r"mask must be \[batch, tokens\] or \[batch, \*shape\], got shape \(3,\)",
+        ),
+        (lambda: posenc.padded(torch.ones(1, 3).bool(), start=-1), ValueError, "start must be 0 or more, got -1"),
+        (lambda: posenc.padded(torch.ones(1, 3).bool(), start=0.5), TypeError, "start must be an integer, got 0.5"),
+        (
+            lambda: posenc.padded(torch.ones(1, 3).bool(), start=True, span=1),
+            TypeError,
+            "start must be a number, got True",
+        ),
+        (
+            lambda: posenc.padded(torch.ones(1, 3).bool(), span=0),
+            ValueError,
+            "span more than 0, both finite, got start=0 and span=0",
+        ),
+        (
+            lambda: posenc.padded(torch.ones(1, 3).bool(), start=-0.5, span=1),
+            ValueError,
+            "start must be 0 or more, .* got start=-0.5",
+        ),
+        (lambda: posenc.padded(torch.ones(1, 3).bool(), span="2"), TypeError, "span must be a number, got '2'"),
+    ],
+)
+def test_layouts_that_cannot_be_made(make, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_layouts_are_made_inside_one_graph() -> None:
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def places(mask):
+        height, width = mask.shape[1:]
+        layouts = [posenc.padded(mask), posenc.padded(mask, start=2), posenc.padded(mask, start=1, span=6.3)]
+        layouts += [posenc.padded(mask.flatten(1), start=1), posenc.grid(height, width, step=(2, 3))]
+        return [layout.coordinates() for layout in layouts] + [posenc.Relative(layouts[1]).index()]
+
+    compiled = torch.compile(places, fullgraph=True, dynamic=True, backend=backend)
+    for height, width in ((3, 4), (5, 2), (7, 9)):
+        mask = torch.rand(2, height, width) < 0.7
+        for ours, eager in zip(compiled(mask), places(mask), strict=True):
+            assert torch.equal(ours, eager)
+    assert len(graphs) == 1
+    torch._dynamo.reset()
+
+
+def test_layouts_on_a_device_that_has_no_numbers() -> None:
+    mask = torch.ones(2, 3, 4, dtype=torch.bool, device="meta")
+    for layout in (posenc.padded(mask), posenc.padded(mask, start=1), posenc.padded(mask, start=1, span=6.3)):
+        assert layout.coordinates().device.type == "meta"
+        assert layout.bounds() is None
+        assert layout.last(3).coordinates().shape == (2, 3, 2)
+    assert posenc.grid(3, 4, step=2).coordinates("meta").shape == (12, 2)
+
+
 def test_last() -> None:
     assert posenc.sequence(5).last(2).coordinates().flatten().tolist() == [3, 4]
     grid = posenc.grid(2, 2, prefix=2)

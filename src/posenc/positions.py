@@ -1,5 +1,6 @@
 """Saying where tokens stand: a sequence, a grid, packed documents, a padded batch, or any coordinates."""
 
+import math
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
@@ -39,21 +40,27 @@ def sequence(length: int, start: int | Int[Tensor, "*b"] = 0) -> Positions:
     return Sequence(length, start)
 
 
-def grid(*shape: int, prefix: int = 0) -> Positions:
+def grid(*shape: int, prefix: int = 0, step: int | SequenceOf[int] = 1) -> Positions:
     """The cells of a grid, row-major with the last axis fastest, after `prefix` tokens that stand nowhere.
 
-    `shape` is one size an axis, as in `grid(height, width)` or `grid(frames, height, width)`.
+    `shape` is one size an axis, as in `grid(height, width)` or `grid(frames, height, width)`. `step`, 1 or more, is how
+    far apart neighbours stand, a number or one an axis: cell i is at coordinate i * step. Keys pooled by 2 beside a
+    grid of queries are `grid(7, 7, step=2)` beside `grid(14, 14)` (MViTv2, SAM).
 
-    Raises ValueError for no axis or a negative size.
+    Raises ValueError for no axis, a negative size, or a step below 1.
 
     >>> posenc.grid(2, 2, prefix=1).length
     5
-    >>> posenc.grid(2, 2).coordinates().tolist()
-    [[0, 0], [0, 1], [1, 0], [1, 1]]
+    >>> posenc.grid(2, 2, step=(3, 1)).coordinates().tolist()
+    [[0, 0], [0, 1], [3, 0], [3, 1]]
     """
     if not shape:
         raise ValueError("grid needs at least one size, got none: pass grid(height, width)")
-    return Grid(tuple(whole("size", size) for size in shape), whole("prefix", prefix))
+    steps = tuple(step) if isinstance(step, SequenceOf) else (step,) * len(shape)
+    if len(steps) != len(shape):
+        raise ValueError(f"step must be one number, or one an axis, got {len(steps)} for {len(shape)} axes: drop some")
+    steps = tuple(whole("step", each, 1) for each in steps)
+    return Grid(tuple(whole("size", size) for size in shape), whole("prefix", prefix), steps)
 
 
 def packed(
@@ -88,23 +95,56 @@ def packed(
     return Explicit((index - boundaries[document])[:, None], extent=(total,), document=document)
 
 
-def padded(mask: Bool[Tensor, "b l"]) -> Positions:
-    """A batch of sequences padded on the left or on the right; `mask` is True where there is a token.
+def padded(mask: Bool[Tensor, "b *shape"], start: float = 0, span: float | None = None) -> Positions:
+    """A batch of sequences, images or volumes padded to one size; `mask` is True where there is a token.
 
-    Positions count the real tokens of each row from 0, and padding is not seen.
+    `position = max(start - 1 + c, 0)`, c = the number of real tokens up to here along the axis, this one included.
 
-    Raises TypeError for a mask that is not boolean, ValueError for one that is not `[batch, tokens]`.
+    So the first token of a line stands at `start`, padding on either side counts for nothing, and it is not seen. A
+    mask `[b, l]` gives one axis, `[b, height, width]` two, with the tokens row-major as in a grid.
+
+    Args:
+        mask: boolean, `[b, l]` or `[b, *shape]`.
+        start: position of the first token, 0 or more: RoBERTa's is padding_idx + 1, BART's 2, DETR's 1. A whole number,
+            unless there is a span.
+        span: give real positions instead, `position * span / (n + 1e-6)`, n = the number of tokens on the line: DETR's
+            is 2 pi. The 1e-6 is DETR's own and keeps a line without tokens finite.
+
+    Raises TypeError for a mask that is not boolean or a start that is not whole, ValueError for a mask without a batch
+    axis, a start below 0 or a span that is not more than 0 and finite.
 
     >>> posenc.padded(torch.tensor([[False, False, True, True, True]])).coordinates()[..., 0].tolist()
     [[0, 0, 0, 1, 2]]
+    >>> posenc.padded(torch.ones(1, 2, 2).bool(), start=1).coordinates().tolist()
+    [[[1, 1], [1, 2], [2, 1], [2, 2]]]
+
+    Liu et al., RoBERTa, 2019, arXiv:1907.11692; Carion et al., DETR, 2020, arXiv:2005.12872.
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"mask must be a boolean tensor, True = a token, got {kind}: pass mask.bool()")
-    if mask.ndim != 2:
-        raise ValueError(f"mask must be [batch, tokens], got shape {tuple(mask.shape)}: add or drop an axis")
-    position = (mask.long().cumsum(1) - 1).clamp(min=0)
-    return Explicit(position[..., None], extent=(mask.shape[1],), present=mask)
+    if mask.ndim < 2:
+        raise ValueError(
+            f"mask must be [batch, tokens] or [batch, *shape], got shape {tuple(mask.shape)}: add an axis for the batch"
+        )
+    present, axes = mask.flatten(1), range(1, mask.ndim)
+    if span is not None:
+        for name, value in (("start", start), ("span", span)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} must be a number, got {value!r}: DETR's are start=1 and span=2 * math.pi")
+        if not 0 <= start < math.inf or not 0 < span < math.inf:
+            raise ValueError(
+                f"start must be 0 or more, span more than 0, both finite, got start={start} and span={span}: "
+                "DETR's are start=1 and span=2 * math.pi"
+            )
+        lines = [(mask.cumsum(axis).double(), mask.sum(axis, keepdim=True).double()) for axis in axes]
+        values = [(count + (start - 1)).clamp(min=0) / (number + 1e-6) * span for count, number in lines]
+        return Explicit(torch.stack(values, -1).flatten(1, -2), present=present)
+    start = whole("start", start)
+    counts = torch.stack([mask.cumsum(axis) for axis in axes], -1).flatten(1, -2)  # padding that comes first has 0
+    if start:
+        return Explicit(counts, origin=start - 1, extent=tuple(size + 1 for size in mask.shape[1:]), present=present)
+    return Explicit((counts - 1).clamp(min=0), extent=tuple(mask.shape[1:]), present=present)
 
 
 def coordinates(
@@ -187,7 +227,8 @@ def _require_extent(values: Tensor, extent: tuple[int, ...]) -> None:
         raise ValueError("extent is for integer coordinates, got real ones: leave extent out, or round them")
     if len(extent) != values.shape[-1]:
         raise ValueError(f"extent needs one size an axis, got {len(extent)} for {values.shape[-1]} axes")
-    inside = ((values >= 0) & (values < torch.tensor(extent, device=values.device))).all()
+    columns = zip(values.unbind(-1), extent, strict=True)
+    inside = torch.stack([((column >= 0) & (column < size)).all() for column, size in columns]).all()
     message = f"coordinates must be from 0 up to, not including, extent {extent}"
     if not readable(values):
         assert_on_device(inside, message)
