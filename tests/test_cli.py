@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from posenc import catalog, cli
+from posenc.cli.listing import page, table
+from posenc.cli.show import SHAPES
 
 STARTS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml"}
 
@@ -42,7 +44,13 @@ def test_version(posenc):
     assert posenc("--version") == (0, f"posenc {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["list", "show", "bench"])
+def test_a_scheme_is_drawn_where_it_can_stand(posenc, tmp_path):
+    assert posenc("show", "IRPE", "--dim", "8")[0] == 0  # on a grid, for want of a size
+    code, _, err = posenc("show", "IRPE", "--length", "8")
+    assert (code, err) == (2, "posenc: IRPE has 2 axes, got shape (8,): give it 2 sizes\n")
+
+
+@pytest.mark.parametrize("command", ["list", "show", "bench", "compare"])
 def test_every_command_has_help_with_an_example(posenc, command):
     code, out, err = posenc(command, "--help")
     assert (code, err) == (0, "")
@@ -59,26 +67,116 @@ def test_no_arguments_and_unknown_commands_are_usage_errors(posenc):
 # --- list ------------------------------------------------------------------------------------------------------------
 
 
-def test_list_has_a_line_for_each_scheme(posenc):
+HEADINGS = ["scheme", "place", "year", "axes", "trained", "relative", "peers", "laws", "paper", "parameters", "title"]
+
+
+def words(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def columns(out: str) -> list[dict[str, str]]:
+    """The cells of a printed table by their headings, read at the places where the headings stand."""
+    heading, *lines = out.splitlines()
+    starts = [heading.index(name) for name in HEADINGS]
+    ends = [*starts[1:], None]
+    return [
+        {name: line[start:end].strip() for name, start, end in zip(HEADINGS, starts, ends, strict=True)}
+        for line in lines
+    ]
+
+
+def test_the_columns_of_list_are_those_of_the_cards(posenc):
     code, out, err = posenc("list")
     assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == HEADINGS
+    shown = columns(out)
+    assert len(shown) == len(catalog.CARDS)
+    for row, card in zip(shown, catalog.CARDS, strict=True):
+        assert row == {
+            "scheme": card.name,
+            "place": card.place,
+            "year": str(card.year),
+            "axes": card.axes,
+            "trained": words(card.trained),
+            "relative": words(card.relative),
+            "peers": str(len(card.peers)) if card.peers else "loop",
+            "laws": f"all−{len(card.exempt)}" if card.exempt else "all",
+            "paper": card.paper.partition("arXiv:")[2][:10],
+            "parameters": card.parameters,
+            "title": card.title,
+        }
+    assert {row["peers"] for row in shown} > {"loop"}
+
+
+@pytest.mark.parametrize("name", [card.name for card in catalog.CARDS])
+def test_the_page_of_a_scheme_says_what_its_card_says(posenc, name):
+    code, out, err = posenc("list", name)
+    assert (code, err) == (0, "")
+    card = catalog.card(name)
     heading, *lines = out.splitlines()
-    assert heading.split() == ["scheme", "place", "axes", "trained", "relative", "year"]
-    assert [line.split()[0] for line in lines] == [card.name for card in catalog.CARDS]
-    assert lines[3].split()[:6] == ["Rotary", "rotary", "any", "no", "yes", "2021"]
+    assert heading == f"{card.name}: {card.title}"
+    said = {}
+    for line in lines:
+        label = line[:14].strip() or label
+        said.setdefault(label, []).append(line[14:])
+    assert said == {
+        "place": [card.place],
+        "paper": [f"{card.paper} ({card.year})"],
+        "equation": [card.equation],
+        "axes": [card.axes],
+        "trained": [words(card.trained)],
+        "parameters": [card.parameters],
+        "relative": ["yes, on relative position alone" if card.relative else "no, on more than relative position"],
+        **({"attention": ["must be causal"]} if card.causal else {}),
+        "laws": [f"all but {law}: {why}" for law, why in card.exempt.items()] or ["all"],
+        "peers": list(card.peers) or [f"none is packaged; a second loop: {card.second}"],
+        "reference": [f"posenc.reference.{card.reference}"],
+    }
+
+
+def test_list_of_several_names_in_any_spelling(posenc):
+    code, out, _ = posenc("list", "t5-bias", "ALIBI")
+    assert code == 0
+    pages = out.split("\n\n")
+    assert [page.partition(":")[0] for page in pages] == ["T5Bias", "ALiBi"]
+    for arguments, message in (
+        (["T6Bias"], "unknown scheme 'T6Bias': did you mean T5Bias"),
+        (["ALiBi", "--place", "bias"], "--place chooses"),
+    ):
+        code, out, err = posenc("list", *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"posenc: {message}")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_list_fits_a_terminal(width):
+    lines = table(list(catalog.CARDS), width)
+    assert max(map(len, lines)) <= width
+    assert len(lines) == len(catalog.CARDS) + 1
+    shown = lines[0].split()
+    assert shown == HEADINGS[: len(shown)]
+    assert len(shown) >= {40: 2, 80: 8, 120: 10, 200: 10}[width]
+    wrapped = page(catalog.card("Deberta"), width)
+    assert max(map(len, (line for line in wrapped.splitlines()[1:] if "transformers.models" not in line))) <= width
 
 
 def test_list_as_json_says_what_the_cards_say(posenc):
     code, out, _ = posenc("list", "--json")
     assert code == 0
     read = json.loads(out)
-    assert [card["equation"] for card in read] == [card.equation for card in catalog.CARDS]
-    assert set(read[0]) == set(catalog.Card._fields)
+    said = set(catalog.Card._fields) - {"numbers"}  # a function
+    for found, card in zip(read, catalog.CARDS, strict=True):
+        assert set(found) == said
+        given = card._asdict() | {"exempt": dict(card.exempt)}
+        assert found == json.loads(json.dumps({name: given[name] for name in said}, default=repr))
+    (rotary,) = json.loads(posenc("list", "multimodal-rotary", "--json")[1])
+    assert rotary["examples"][2]["scaling"].startswith("yarn(factor=4")
 
 
 def test_list_of_one_place(posenc):
     _, out, _ = posenc("list", "--place", "content")
-    assert [line.split()[0] for line in out.splitlines()[1:]] == ["Shaw", "RelativeLogits", "SinusoidalLogits"]
+    names = [card.name for card in catalog.CARDS if card.place == "content"]
+    assert [line.split()[0] for line in out.splitlines()[1:]] == names
     code, out, err = posenc("list", "--place", "nowhere")
     assert (code, out) == (2, "")
     assert err == "posenc: --place must be one of absolute, rotary, bias, content, conditional, got 'nowhere'\n"
@@ -102,9 +200,10 @@ def test_light_commands_leave_heavy_packages_alone(arguments):
 
 @pytest.mark.parametrize("name", [card.name for card in catalog.CARDS])
 def test_show_draws_every_scheme(posenc, tmp_path, name):
-    code, out, err = posenc("show", name, "--length", "7", "--dim", "8", "--heads", "3")
-    assert (code, err) == (0, "")
     card = catalog.card(name)
+    size = ("--length", "7") if len(SHAPES[card.axes]) == 1 else ("--grid", "x".join("3" * len(SHAPES[card.axes])))
+    code, out, err = posenc("show", name, *size, "--dim", "16", "--heads", "3")
+    assert (code, err) == (0, "")
     assert out.splitlines() == [card.title, card.equation, card.paper, f"wrote {name.lower()}.png"]
     assert (tmp_path / f"{name.lower()}.png").read_bytes().startswith(STARTS[".png"])
 
@@ -112,7 +211,7 @@ def test_show_draws_every_scheme(posenc, tmp_path, name):
 @pytest.mark.parametrize("name", [card.name for card in catalog.CARDS if card.axes == "any"])
 @pytest.mark.parametrize("grid", ["2x3", "2x3x2"])
 def test_show_draws_grids(posenc, tmp_path, name, grid):
-    code, _, err = posenc("show", name, "--grid", grid, "--dim", "12", "--out", "picture.png")
+    code, _, err = posenc("show", name, "--grid", grid, "--dim", "48", "--out", "picture.png")
     assert (code, err) == (0, "")
     assert (tmp_path / "picture.png").read_bytes().startswith(STARTS[".png"])
 
@@ -131,7 +230,7 @@ def test_the_ending_decides_the_format(posenc, tmp_path, name, ending):
     ("arguments", "message"),
     [
         (["Rotery"], "unknown scheme 'Rotery': did you mean Rotary? `posenc list` shows them all"),
-        (["relative_to_absolut"], "unknown scheme 'relative_to_absolut': did you mean relative_to_absolute or"),
+        (["relative_to_absolut"], "unknown scheme 'relative_to_absolut': did you mean relative_to_absolute"),
         (["qqq"], "unknown scheme 'qqq': `posenc list` shows them all"),
         (["Rotary", "--out", "a.pdf"], "--out must end in .png or .svg, got 'a.pdf'"),
         (["Rotary", "--out", "rotary"], "--out must end in .png or .svg, got 'rotary'"),
@@ -180,7 +279,8 @@ def test_bench_as_json(posenc):
     code, out, _ = posenc("bench", "Rotary", "ALiBi", *SMALL, "--json")
     assert code == 0
     read = json.loads(out)
-    assert set(read) == {"torch", "threads", "repeats", "rows"}
+    assert set(read) == {"torch", "threads", "repeats", "rows", "left_out"}
+    assert read["left_out"] == []
     assert [(row["scheme"], row["setting"]["shape"]) for row in read["rows"]] == [
         ("Rotary", [6]),
         ("Rotary", [2, 3]),
@@ -195,6 +295,13 @@ def test_bench_as_a_table(posenc):
     lines = [line.split("│") for line in out.splitlines() if "│" in line]
     assert [(line[1].strip(), line[2].strip()) for line in lines] == [("Rotary", "5"), ("Rotary", "2×3")]
     assert "batch 1, 2 heads of 8, float32, cpu" in out
+
+
+def test_bench_of_all_says_what_cannot_have_these_sizes(posenc, monkeypatch):
+    monkeypatch.setattr(catalog, "CARDS", tuple(catalog.card(name) for name in ("Rotary", "ALiBi", "IRPE")))
+    code, out, _ = posenc("bench", "--grid", "2x2x2", "--heads", "2", "--head-dim", "8", "--repeats", "1")
+    assert code == 0
+    assert out.splitlines()[-1] == "IRPE is left out: IRPE has 2 axes, got shape (2, 2, 2): give it 2 sizes"
 
 
 @pytest.mark.parametrize(

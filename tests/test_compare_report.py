@@ -58,7 +58,7 @@ def report(tmp_path_factory):
     settings = Settings(
         tasks=("digits", "text"),
         text=folder / "words.txt",
-        encodings=("rotary", "learned-resized", "learned", "relative-position-bias", "conditional"),
+        encodings=("rotary", "learned-resized", "learned", "relative-position-bias", "conditional", "irpe"),
         lengths=(1.0, 2.0),
         seeds=2,
         steps=2,
@@ -88,7 +88,7 @@ def test_the_page_needs_nothing_else(report):
 
 def test_every_picture_has_alternative_text(report):
     page = Page(report[0])
-    assert len(page.svgs) == 5 + 6 + 2 * 5  # charts of digits and of text, and a picture a trained row
+    assert len(page.svgs) == 5 + 6 + 6 + 5  # charts of digits and of text, and a picture a trained row
     for attributes in page.svgs:
         assert attributes["role"] == "img"
         assert len(attributes["aria-label"]) > 40
@@ -119,6 +119,15 @@ def test_what_cannot_run_is_shown_with_its_reason(report):
     row = summaries[1].row("learned")
     assert row.cannot.keys() == {"2x", "shift-32", "shift-512"}
     assert summaries[1].row("learned-resized").scores["2x"].keys() == {0, 1}
+
+
+def test_what_does_not_fit_is_left_out_with_its_reason(report):
+    text, summaries, folder = report
+    why = "it is made for 2 axes, and these tokens stand along 1"
+    assert [summary.left_out for summary in summaries] == [[], [("iRPE", why)]]
+    assert f"<b>Left out:</b> iRPE: {why}." in text
+    assert f"text: left out: iRPE: {why}" in (folder / "log.txt").read_text()
+    assert summaries[1].as_dict()["left_out"] == {"iRPE": why}
 
 
 def test_two_steps_of_training_have_no_clear_winner(report):
@@ -167,10 +176,11 @@ def test_scores_as_json(tmp_path, monkeypatch, capsys):
 
 
 def test_every_encoding_has_a_look_of_its_own():
-    looks = [tuple(map(str, sorted(style(row.name).items()))) for row in CONTESTANTS]
+    looks = [tuple(map(str, sorted(style(name).items()))) for row in CONTESTANTS for name in row.names]
     assert len(set(looks)) == len(looks)
-    markers = [style(row.name)["marker"] for row in CONTESTANTS if row.scheme]
-    assert len(set(markers)) == len(markers)
+    for kind in ("marker", "linestyle"):  # where there are no lines, and where there are no markers
+        looks = [(style(row.name)["color"], str(style(row.name)[kind])) for row in CONTESTANTS]
+        assert len(set(looks)) == len(looks)
     assert style("learned-resized")["color"] == style("learned")["color"]
     assert title("learned-resized") == "Learned, resized"
 

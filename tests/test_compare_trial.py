@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import torch
 import posenc
 from posenc.compare.characters import TextTask
 from posenc.compare.data import Images, Series, Text
-from posenc.compare.encodings import CONTESTANTS, RESIZED, Sizes, chosen, contestant
+from posenc.compare.encodings import CONTESTANTS, Sizes, chosen, contestant, title
+from posenc.compare.encodings.absolute import RESIZED
+from posenc.compare.encodings.rotary import SCALED
 from posenc.compare.model import Model
 from posenc.compare.portrait import attention_weights, by_relative
 from posenc.compare.signals import ImageTask, SeriesTask
@@ -158,8 +161,17 @@ def test_a_trial_gives_the_same_numbers_again(text):
 # --- what is measured ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["images", "text", "series"])
+KINDS = {
+    "images": SimpleNamespace(axes=2, causal=False),
+    "text": SimpleNamespace(axes=1, causal=True),
+    "series": SimpleNamespace(axes=1, causal=False),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, row.name) for kind, task in KINDS.items() for row in CONTESTANTS if not row.refuses(task)],
+)
 def test_every_encoding_trains_and_learns(kind, name, request):
     task = request.getfixturevalue(kind)
     result = run_trial(Trial(task, name, 0, 4, SIZES))
@@ -203,11 +215,11 @@ def test_the_resized_table_runs_beyond_and_is_the_trained_one_at_home(images, te
     assert "cannot" in evaluate_all(Model(images, contestant("learned"), SIZES, 0), images, RESIZED)["2x"]
 
 
-def test_a_smooth_table_stays_smooth_when_resized():
+def test_a_smooth_table_stays_smooth_when_resized(images):
     ramp = posenc.Learned((4, 6), 2)
     with torch.no_grad():
         ramp.table.copy_(posenc.grid(4, 6).coordinates().float())
-    stretched, place = RESIZED.adapt(ramp, Place((8, 12), squeezed=(2.0, 2.0)))
+    stretched, place = RESIZED.adapt(ramp, Place((8, 12), squeezed=(2.0, 2.0)), images)
     assert place == Place((8, 12))
     rows = stretched.table.reshape(8, 12, 2)
     inside = rows[2:-2, 2:-2]  # interpolation is exact for a ramp away from the border
@@ -215,7 +227,14 @@ def test_a_smooth_table_stays_smooth_when_resized():
     assert torch.allclose(inside, wanted, atol=0.05)
 
 
-@pytest.mark.parametrize("name", ["none", "rotary", "t5", "alibi", "shaw", "relative-logits", "sinusoidal-logits"])
+RELATIVE = [
+    row.name
+    for row in CONTESTANTS
+    if row.scheme is None or (posenc.catalog.card(row.scheme).relative and row.scheme != "MultimodalRotary")
+]
+
+
+@pytest.mark.parametrize("name", [name for name in RELATIVE if name != "irpe"])
 def test_shifting_all_positions_changes_nothing_for_relative_encodings(text, name):
     found = evaluate_all(Model(text, contestant(name), SIZES, 0), text)
     for shift in ("shift-32", "shift-512"):
@@ -289,9 +308,46 @@ def test_series_are_stretched_and_squeezed_back(series):
 
 
 def test_encodings_for_a_task(images, text):
-    assert chosen(images, ("rotary",)) == ["none", "rotary"]
-    assert chosen(text, ("shaw", "none", "alibi")) == ["none", "alibi", "shaw"]
-    assert set(NAMES) < set(chosen(text, None, everything=True))
+    assert chosen(images, ("rotary",)) == (["none", "rotary"], [])
+    assert chosen(text, ("shaw", "none", "ALiBi")) == (["none", "alibi", "shaw"], [])
+    assert chosen(text, ("all",)) == chosen(text, None, everything=True)
+
+
+def test_every_scheme_of_the_catalog_is_a_contestant():
+    assert {row.scheme for row in CONTESTANTS} - {None} == {card.name for card in posenc.catalog.CARDS}
+
+
+@pytest.mark.parametrize("kind", ["images", "text", "series"])
+def test_all_encodings_run_or_say_why_not(kind, request):
+    task = request.getfixturevalue(kind)
+    shown, left_out = chosen(task, ("all",))
+    titles = [title(name) for row in CONTESTANTS for name in row.names]
+    assert sorted([*(title(name) for name in shown), *(who for who, _ in left_out)]) == sorted(titles)
+    assert {who for who, _ in left_out} == {
+        "images": {"xPos", "CoPE", *(variant.title for variant in SCALED)},
+        "text": {"Multimodal rotary", "iRPE"},
+        "series": {"xPos", "CoPE", "Multimodal rotary", "iRPE", *(variant.title for variant in SCALED)},
+    }[kind]
+    assert all(len(why) > 20 for _, why in left_out)
+
+
+def test_a_scaled_rotary_is_the_trained_one_at_home_and_another_beyond(text):
+    model = Model(text, contestant("rotary"), SIZES, 0)
+    plain = evaluate_all(model, text)
+    for variant in SCALED:
+        found = evaluate_all(model, text, variant)
+        assert found["1x"] == plain["1x"]
+        assert found["2x"]["loss"] != plain["2x"]["loss"]
+    scaled, place = SCALED[0].adapt(model.encoding, Place((256,)), text)
+    assert place == Place((256,))
+    assert torch.equal(scaled.frequencies(), model.encoding.frequencies() / 2)
+
+
+def test_an_image_is_one_frame_of_a_film(images):
+    row = contestant("multimodal-rotary")
+    places = [next(images.held_out(condition(images, name))).place for name in ("1x", "2x-squeezed", "shift-2")]
+    found = [row.positions(images, place).coordinates().double() for place in places]
+    assert [part[-1].tolist() for part in found] == [[0, 3, 5], [0, 3.25, 5.25], [2, 5, 7]]
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------

@@ -90,6 +90,38 @@ def test_rotary_on_a_grid_shows_a_map():
     np.testing.assert_allclose(drawn[2 + 2, 3 - 3], expected, atol=1e-6)
 
 
+def test_heads_that_turn_differently_have_a_curve_or_a_map_each():
+    rotary = posenc.MixedRotary(3, 8, axes=1)
+    torch.nn.init.normal_(rotary.table)
+    figure = plots.picture(rotary, posenc.sequence(6))
+    frequencies = rotary.frequencies().detach().numpy()[:, 0]
+    assert figure.axes[0].get_title() == "Cosine of the angle, head 1"
+    np.testing.assert_allclose(image(figure.axes[0]), np.cos(np.arange(6)[:, None] * frequencies[0]), atol=1e-6)
+    for line, own in zip(figure.axes[1].lines, frequencies, strict=True):
+        relative, logits = line.get_data()
+        np.testing.assert_allclose(logits, np.cos(relative[:, None] * own).mean(1), atol=1e-6)
+    figure = plots.picture(posenc.MixedRotary(3, 8), posenc.grid(3, 4))
+    panels = [axes for axes in figure.axes if axes.get_title().startswith("Logit of equal vectors, head")]
+    assert [image(panel).shape for panel in panels] == [(5, 7)] * 3
+
+
+def test_a_decay_is_drawn_for_the_keys_that_are_seen():
+    xpos = posenc.XPos(8, scale_base=16.0)
+    figure = plots.picture(xpos, posenc.sequence(6))
+    relative, logits = figure.axes[1].lines[0].get_data()
+    assert np.isnan(logits[relative < 0]).all()
+    q = torch.full((1, 1, 6, 8), 8**-0.5)
+    turned, keys = xpos(q, q, posenc.sequence(6))
+    for lag in range(6):
+        np.testing.assert_allclose(logits[relative == lag], float(turned[0, 0, 5] @ keys[0, 0, 5 - lag]), atol=1e-5)
+
+
+def test_three_axes_are_drawn_as_a_map_of_the_last_two():
+    figure = plots.picture(posenc.MultimodalRotary(16, (2, 3, 3)), posenc.grid(2, 3, 4))
+    panel = next(axes for axes in figure.axes if axes.get_xlabel() == "relative width (query − key)")
+    assert image(panel).shape == (5, 7)
+
+
 # --- bias ------------------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +158,28 @@ def test_at_most_eight_heads_are_drawn_on_a_grid():
     assert sum(axes.get_title().startswith("Bias of head") for axes in figure.axes) == plots.MOST_HEADS
 
 
+def test_a_bias_that_reads_the_query_is_that_of_the_last_one():
+    encoding = posenc.Fire(3, threshold=2.0)
+    figure = plots.picture(encoding, posenc.sequence(6))
+    curves, matrix = figure.axes[:2]
+    assert curves.get_title() == "Bias of the last query"
+    values = encoding(posenc.sequence(6)).detach().numpy()
+    for line, head in zip(curves.lines, values, strict=True):
+        relative, drawn = line.get_data()
+        np.testing.assert_array_equal(relative, np.arange(6))
+        np.testing.assert_allclose(drawn, [head[5, 5 - lag] for lag in range(6)], atol=1e-6)
+    np.testing.assert_allclose(image(matrix), values[0], atol=1e-6)
+
+
+def test_numbers_that_leave_zero_out_are_drawn_on_their_own_range():
+    encoding = posenc.ContinuousPositionBias(2, (2, 3))  # between 0 and 16, 8 at the start
+    figure = plots.picture(encoding, posenc.grid(2, 3))
+    values = encoding(posenc.grid(2, 3)).detach().numpy()
+    panels = [axes for axes in figure.axes if axes.get_title().startswith("Bias of head")]
+    for panel in panels:
+        np.testing.assert_allclose(panel.images[0].get_clim(), (values.min(), values.max()), rtol=1e-6)
+
+
 # --- content ---------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +208,45 @@ def test_causal_logits_show_nothing_for_keys_ahead():
     drawn = image(plots.picture(encoding, posenc.sequence(4)).axes[0])
     assert np.isnan(drawn[:3]).all()
     np.testing.assert_allclose(drawn[3:], encoding.tables[0].detach().numpy()[0], atol=1e-6)
+
+
+def test_vectors_for_keys_have_a_panel_of_their_own():
+    encoding = posenc.Deberta(2, 6, buckets=4, max_distance=6)
+    figure = plots.picture(encoding, posenc.sequence(5))
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [panel.get_title() for panel in panels] == ["Vector met by the query", "Vector met by the key"]
+    rows = posenc.deberta_bucket(torch.arange(-4, 5), 4, 6).numpy() + 4
+    np.testing.assert_allclose(image(panels[0]), encoding.key_table.detach().numpy()[0][rows], atol=1e-6)
+    np.testing.assert_allclose(image(panels[1]), encoding.query_table.detach().numpy()[0][rows], atol=1e-6)
+
+
+def test_transformer_xl_shows_its_vectors_and_what_is_added_whatever_the_query():
+    encoding = posenc.TransformerXL(2, 6, dim=8)
+    figure = plots.picture(encoding, posenc.sequence(5))
+    query, key, constant = [axes for axes in figure.axes if axes.get_title()]
+    lags = np.arange(-4.0, 5.0)
+    angles = lags[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    waves = np.concatenate([np.sin(angles), np.cos(angles)], 1)
+    projected = waves @ encoding.projection.detach().double().numpy()[0].T
+    np.testing.assert_allclose(image(query), projected, atol=1e-5)
+    np.testing.assert_allclose(image(key), np.tile(encoding.content_bias.detach().numpy()[0], (9, 1)), atol=1e-6)
+    drawn, added = constant.lines[0].get_data()
+    np.testing.assert_array_equal(drawn, lags)
+    np.testing.assert_allclose(added, projected @ encoding.position_bias.detach().double().numpy()[0], atol=1e-5)
+
+
+def test_cope_shows_where_queries_put_keys():
+    encoding = posenc.CoPE(8, max_position=4)
+    figure = plots.picture(encoding, posenc.sequence(9))
+    counts, table = (image(axes) for axes in figure.axes[:2])
+    np.testing.assert_allclose(table, encoding.table.detach().numpy()[0], atol=1e-6)
+    assert np.isnan(counts[np.triu_indices(9, 1)]).all()
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 1, 9, 8, generator=generator) for _ in range(2))
+    q[..., 0] = 1.0
+    gates = (q @ k.mT / 8**0.5).sigmoid()[0, 0].double().numpy()
+    for i, j in zip(*np.tril_indices(9), strict=True):
+        np.testing.assert_allclose(counts[i, j], min(gates[i, j : i + 1].sum(), 3), atol=1e-5)
 
 
 # --- conditional -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from posenc.compare.encodings import CONTESTANTS, Sizes, contestant, title
 from posenc.compare.errors import BadInput, WorkerLost
 from posenc.compare.progress import Reporter
 from posenc.compare.settings import BUDGETS, Comparison, Settings, prepare
-from posenc.compare.summary import Row, TaskSummary, summarise
+from posenc.compare.summary import Row, TaskSummary, by_reason, summarise
 from posenc.compare.sweep import Store, connect, run_all
 from posenc.compare.tasks import digest
 from posenc.compare.trial import Trial, versions
@@ -37,6 +37,9 @@ def compare(settings: Settings, console: Console | None = None, sizes: Sizes | N
         connect(settings.dask).close()
     for warning in comparison.warnings:
         reporter.warn(warning)
+    for task in comparison.tasks:
+        for who, why in by_reason(comparison.left_out[task.name]):
+            reporter.say(f"{task.name}: left out: {who}: {why}")
     store = Store(settings.runs, reporter.warn)
     results = _run_trials(comparison, store, reporter)
     costs = _measure_costs(comparison, store, reporter)

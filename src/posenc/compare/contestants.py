@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 from torch import nn
 
 import posenc
+from posenc import catalog
 from posenc.compare.tasks import Place, Task
 
 __all__ = ["Arguments", "Contestant", "Sizes", "Variant"]
@@ -29,24 +30,28 @@ class Sizes:
 
 
 Arguments = Callable[[Task, Sizes], dict[str, Any]]
+Reason = Callable[[Task], str]  # why not, or nothing
+ANYWHERE: Reason = lambda task: ""  # noqa: E731
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A trained encoding changed for another layout, without training: `adapt(encoding, place)` gives the changed
+    """A trained encoding changed for another layout, without training: `adapt(encoding, place, task)` gives the changed
     encoding and the place as it reads it, or raises ValueError."""
 
     name: str
     title: str
-    adapt: Callable[[nn.Module, Place], tuple[nn.Module, Place]]
+    adapt: Callable[[nn.Module, Place, Task], tuple[nn.Module, Place]]
+    refuses: Reason = ANYWHERE
 
 
 @dataclass(frozen=True)
 class Contestant:
     """One row of the table.
 
-    `enters`: added to the embeddings, added after the first block, or given to attention. `reads`: coordinates, the
-    raster order of the tokens (schemes of one axis on a grid), or the layout of the grid alone.
+    `enters`: added to the embeddings, added after the first block, or given to attention. `reads_layout`: it reads the
+    layout of the grid alone, and no coordinates. `unlike`: why it is not run on a task that its card would let it run
+    on.
     """
 
     name: str
@@ -55,15 +60,21 @@ class Contestant:
     scheme: str | None
     arguments: Arguments
     enters: Literal["nowhere", "embeddings", "between", "attention"]
-    axes: Literal["one", "any"] = "any"
     reads_layout: bool = False
     look: tuple[str, str] = ("#8a8a8a", "o")  # colour and marker in every picture
     variants: tuple[Variant, ...] = ()
+    unlike: Reason = ANYWHERE
 
     @property
     def names(self) -> tuple[str, ...]:
         """Its own name and those of its variants."""
         return self.name, *(variant.name for variant in self.variants)
+
+    @property
+    def axes(self) -> int | None:
+        """The number of coordinates that it reads, or None where any will do."""
+        axes = "any" if self.scheme is None else catalog.card(self.scheme).axes
+        return int(axes) if axes.isdigit() else None
 
     def build(self, task: Task, sizes: Sizes) -> nn.Module | None:
         """The encoding, or None for the model without one."""
@@ -73,9 +84,25 @@ class Contestant:
             else cast(nn.Module, getattr(posenc, self.scheme)(**self.arguments(task, sizes)))
         )
 
+    def refuses(self, task: Task) -> str:
+        """Why it does not fit a task, or nothing."""
+        if self.scheme is None:
+            return ""
+        if catalog.card(self.scheme).causal and not task.causal:
+            return "attention must be causal for it, and here every token sees all others"
+        if self.unlike(task):
+            return self.unlike(task)
+        if (self.axes or 1) > task.axes and not self.frame(task):
+            return f"it is made for {self.axes} axes, and these tokens stand along {task.axes}"
+        return ""
+
     def raster(self, task: Task) -> bool:
         """Whether it reads the tokens of a grid as one sequence, row after row."""
-        return self.axes == "one" and task.axes > 1
+        return self.axes == 1 and task.axes > 1
+
+    def frame(self, task: Task) -> bool:
+        """Whether it reads an image as the one frame of a film."""
+        return self.axes == 3 and task.axes == 2
 
     def positions(self, task: Task, place: Place) -> Any:
         """Where the tokens stand, as far as this encoding reads it. Raises ValueError where it cannot."""
@@ -85,6 +112,9 @@ class Contestant:
             if place.squeezed is not None:
                 raise ValueError("raster order counts tokens: there is nothing to squeeze")
             return posenc.sequence(math.prod(place.shape), start=place.shift)
+        if self.frame(task):
+            squeezed = None if place.squeezed is None else (1.0, *place.squeezed)
+            place = place._replace(shape=(1, *place.shape), squeezed=squeezed)
         if place.squeezed is not None:
             high = [size / ratio - 0.5 for size, ratio in zip(place.shape, place.squeezed, strict=True)]
             return posenc.grid(*place.shape).rescaled([-0.5] * len(high), high)

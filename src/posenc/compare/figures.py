@@ -16,7 +16,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from posenc.compare.encodings import CONTESTANTS, INK, contestant
+from posenc.compare.encodings import CONTESTANTS, contestant
+from posenc.compare.looks import INK
 from posenc.compare.statistics import Estimate
 from posenc.compare.summary import Row, TaskSummary
 
@@ -36,17 +37,22 @@ SETTINGS: Any = {
 }
 
 
+DASHES = ((5, 1.5), (3, 1.2, 1, 1.2), (7, 1.2, 1, 1.2, 1, 1.2))  # of the second, third and fourth row of a colour
+VARIANTS = ((2, 1), (1, 1), (4, 1, 1, 1))
+
+
 def style(name: str) -> dict[str, Any]:
-    """Colour, marker and dashes of a row: dotted for no encoding, dashed where an earlier row has the colour, and for a
-    variant the look of its row with an open marker."""
+    """Colour, marker and dashes of a row: dotted for no encoding, dashed in ways of its own where earlier rows have its
+    colour; a variant has the look of its row with an open marker."""
     row = contestant(name)
     colour, marker = row.look
     found: dict[str, Any] = {"color": colour, "marker": marker}
     if name != row.name:
-        return found | {"linestyle": (0, (2, 1)), "markerfacecolor": "none"}
-    earlier = [other.look[0] for other in CONTESTANTS[: CONTESTANTS.index(row)]]
-    dashes = (0, (1, 1.5)) if row.scheme is None else (0, (5, 1.5)) if colour in earlier else "-"
-    return found | {"linestyle": dashes}
+        return found | {"linestyle": (0, VARIANTS[row.names.index(name) - 1]), "markerfacecolor": "none"}
+    if row.scheme is None:
+        return found | {"linestyle": (0, (1, 1.5))}
+    earlier = [other.look[0] for other in CONTESTANTS[: CONTESTANTS.index(row)]].count(colour)
+    return found | {"linestyle": (0, DASHES[earlier - 1]) if earlier else "-"}
 
 
 def svg(figure: Figure, name: str, label: str) -> str:
@@ -251,7 +257,7 @@ def _interval(
 
 
 def _legend(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
-    """One legend for all panels, each name once."""
+    """One legend for all panels, each name once; beyond four lines of it the figure grows, and the panels stay."""
     found: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -259,6 +265,7 @@ def _legend(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
     columns = columns or (2 if max(map(len, found), default=0) > 18 else 3)
     place: Any = "outside lower left"
     handles = list(found.values())
+    figure.set_figheight(figure.get_figheight() + 0.2 * max(0, math.ceil(len(found) / columns) - 4))
     figure.legend(handles, list(found), loc=place, ncols=columns, fontsize=9, handlelength=2.4)
 
 

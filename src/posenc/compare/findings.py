@@ -150,6 +150,13 @@ def _without(summary: TaskSummary) -> Finding | None:
     return Finding(claim, "Haviv et al. 2022, arXiv:2203.16634", measured, verdict, why)
 
 
+CHEN = "Chen et al. 2023 (position interpolation), arXiv:2306.15595"
+PENG = "Peng et al. 2023 (YaRN), arXiv:2309.00071"
+SUN = "Sun et al. 2022 (xPos), arXiv:2212.10554"
+CHI = "Chi et al. 2022 (KERPLE), arXiv:2205.09921"
+RECEPTIVE = "Chi et al. 2022 (Sandwich), arXiv:2212.10356"
+LI = "Li et al. 2023 (FIRE), arXiv:2310.04418"
+GOLOVNEVA = "Golovneva et al. 2024 (CoPE), arXiv:2405.18719"
 PRESS = "Press et al. 2021 (ALiBi), arXiv:2108.12409"
 TEXT_CLAIMS: tuple[Claim, ...] = (
     _extrapolates("alibi", "keeps", "ALiBi keeps its quality beyond the trained length.", PRESS),
@@ -157,6 +164,15 @@ TEXT_CLAIMS: tuple[Claim, ...] = (
     _extrapolates("rotary", "loses", "Rotary encodings lose quality beyond the trained length.", PRESS),
     _extrapolates("learned", "loses", "A learned table ends at the trained length.", "by its construction"),
     _beats("t5", "rotary", "longest", "The T5 bias holds up beyond the trained length better than rotary.", PRESS),
+    _beats("rotary-linear", "rotary", "longest", "Interpolated positions beat extrapolated ones.", CHEN),
+    _beats("rotary-yarn", "rotary", "longest", "YaRN extends rotary beyond the trained length.", PENG),
+    _beats("rotary-yarn", "rotary-linear", "longest", "YaRN does better than plain interpolation.", PENG),
+    _beats("xpos", "rotary", "longest", "xPos holds up beyond the trained length better than rotary.", SUN),
+    _extrapolates("kerple", "keeps", "KERPLE keeps its quality beyond the trained length.", CHI),
+    _beats("kerple", "alibi", "longest", "KERPLE does better than ALiBi beyond the trained length.", CHI),
+    _extrapolates("sandwich", "keeps", "Sandwich keeps its quality beyond the trained length.", RECEPTIVE),
+    _beats("fire", "t5", "longest", "FIRE does better than the T5 bias beyond the trained length.", LI),
+    _beats("cope", "rotary", "trained", "Counted positions do better than rotary.", GOLOVNEVA),
     _beats(
         "shaw",
         "sinusoidal",
@@ -174,6 +190,13 @@ SIGNAL_CLAIMS: tuple[Claim, ...] = (
         "learned-resized",
         "longest",
         "At a higher resolution, rotary holds up better than a learned table that is resized.",
+        "Heo et al. 2024 (RoPE for ViT), arXiv:2403.13298",
+    ),
+    _beats(
+        "mixed-rotary",
+        "rotary",
+        "longest",
+        "At a higher resolution, rotary with learned, mixed frequencies does better than an axis at a time.",
         "Heo et al. 2024 (RoPE for ViT), arXiv:2403.13298",
     ),
     _extrapolates(

@@ -32,7 +32,7 @@ def portrait(model: Model, task: Task) -> dict[str, Any]:
     weights = attention_weights(q, k, v, terms, model.options(place)).mean(0)
     found = {"shape": list(place.shape), "attention": rounded(by_relative(weights, place.shape))}
     everywhere = model.contestant.positions(task, Place(place.shape))  # one row, without padding
-    own = _own(model, q, everywhere, place, task)
+    own = _own(model, q, k, everywhere, place, task)
     return found | ({} if own is None else {"own": own})
 
 
@@ -72,7 +72,7 @@ def rounded(values: Tensor) -> list[Any]:
     return nested
 
 
-def _own(model: Model, q: Tensor, positions: Any, place: Place, task: Task) -> dict[str, Any] | None:
+def _own(model: Model, q: Tensor, k: Tensor, positions: Any, place: Place, task: Task) -> dict[str, Any] | None:
     encoding, enters = model.encoding, model.contestant.enters
     if encoding is None:
         return None
@@ -89,16 +89,16 @@ def _own(model: Model, q: Tensor, positions: Any, place: Place, task: Task) -> d
         impulse[:, centre] = 1.0
         response = (encoding(impulse, positions) - encoding(still, positions) - impulse)[0].mean(-1)
         return {"kind": "response", "values": rounded(response.reshape(place.shape))}
-    term = encoding.term(positions)
-    if term.kind == "bias":
+    if isinstance(encoding, posenc.BiasEncoding):
         logits = encoding(positions)
         logits = logits[0] if logits.ndim == 4 else logits
         kind = "bias"
-    elif term.kind == "rotation":
-        ones = torch.ones(1, 1, n, q.shape[-1])
+    elif isinstance(encoding, posenc.RotaryEncoding):
+        ones = torch.ones(1, encoding.num_heads or 1, n, q.shape[-1])
         turned = encoding(ones, ones, positions)
         logits, kind = (turned[0] @ turned[1].transpose(-1, -2))[0] / q.shape[-1], "rotation"
     else:
-        logits = encoding(q, positions).mean(0) / math.sqrt(q.shape[-1])
+        keys = {"k": k} if encoding.meets_keys else {}
+        logits = encoding(q, positions, **keys).mean(0) / math.sqrt(q.shape[-1])
         logits, kind = torch.nan_to_num(logits, neginf=0.0), "content"
     return {"kind": kind, "values": rounded(by_relative(logits, place.shape))}

@@ -15,11 +15,12 @@ from markupsafe import Markup
 
 from posenc.compare import figures, gallery
 from posenc.compare.answers import answers, headline, named
-from posenc.compare.encodings import INK, title
+from posenc.compare.encodings import title
 from posenc.compare.findings import consistency, findings
+from posenc.compare.looks import INK
 from posenc.compare.settings import Comparison
 from posenc.compare.statistics import Estimate, Standing
-from posenc.compare.summary import Row, TaskSummary
+from posenc.compare.summary import Row, TaskSummary, by_reason
 from posenc.compare.tasks import Condition
 from posenc.compare.trial import RATE, versions
 
@@ -91,6 +92,7 @@ def _task(summary: TaskSummary) -> dict[str, Any]:
         "quality": _quality(summary),
         "traits": _traits(summary),
         "cannot": _cannot(summary),
+        "left_out": by_reason(summary.left_out),
         "charts": [[(Markup(chart), *words) for chart, *words in column] for column in (left, right)],
         "costs": [(Markup(chart), *words) for chart, *words in costs],
         "pictures": [shown._replace(svg=Markup(shown.svg)) for shown in pictures if shown],

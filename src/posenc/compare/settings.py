@@ -8,7 +8,7 @@ from pathlib import Path
 from posenc.compare import data
 from posenc.compare.characters import TextTask
 from posenc.compare.data import Warn
-from posenc.compare.encodings import Sizes, chosen, contestant
+from posenc.compare.encodings import ALL, Sizes, chosen, contestant, spelled
 from posenc.compare.errors import BadInput, near
 from posenc.compare.signals import ImageTask, SeriesTask
 from posenc.compare.tasks import Task
@@ -78,6 +78,7 @@ class Comparison:
     settings: Settings
     tasks: tuple[Task, ...]
     rows: dict[str, list[str]]  # task -> names of rows
+    left_out: dict[str, list[tuple[str, str]]]  # task -> titles that were asked for and do not fit it, and why
     trials: tuple[Trial, ...]
     sizes: Sizes
     warnings: tuple[str, ...] = ()
@@ -99,17 +100,22 @@ def prepare(settings: Settings, sizes: Sizes | None = None) -> Comparison:
     _check_paths(settings)
     names = _task_names(settings)
     for name in settings.encodings or ():
-        contestant(name)
+        _ = name == ALL or spelled(name)
     warnings: list[str] = []
     tasks = tuple(_load(name, settings, warnings.append) for name in names)
-    rows = {task.name: chosen(task, settings.encodings, everything=budget.everything) for task in tasks}
+    found = {task.name: chosen(task, settings.encodings, everything=budget.everything) for task in tasks}
+    rows = {name: fitting for name, (fitting, _) in found.items()}
+    left_out = {name: refused for name, (_, refused) in found.items()}
+    if any(left_out.values()) and all(names == ["none"] for names in rows.values()):
+        name, reasons = next((name, each) for name, each in left_out.items() if each)
+        raise BadInput(f"--encodings: none of these fits {name}: {reasons[0][0]}: {reasons[0][1]}")
     trials = tuple(
         Trial(task, encoding, seed, settings.steps or max(1, round(task.steps * budget.effort)), sizes)
         for seed in range(seeds)
         for task in tasks
         for encoding in dict.fromkeys(contestant(name).name for name in rows[task.name])
     )
-    return Comparison(settings, tasks, rows, trials, sizes, tuple(warnings))
+    return Comparison(settings, tasks, rows, left_out, trials, sizes, tuple(warnings))
 
 
 def _at_least_one(option: str, value: int) -> int:

@@ -10,7 +10,7 @@ from posenc.compare.settings import Comparison
 from posenc.compare.statistics import Estimate, Standing, estimate, paired, standing
 from posenc.compare.tasks import Condition, Task
 
-__all__ = ["Row", "TaskSummary", "summarise"]
+__all__ = ["Row", "TaskSummary", "by_reason", "summarise"]
 
 
 @dataclass
@@ -48,6 +48,7 @@ class TaskSummary:
     rows: list[Row]
     seeds: int
     steps: int
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # what was asked for and does not fit, and why
 
     def row(self, name: str) -> Row | None:
         """The row of a name, or None where it was not compared."""
@@ -85,6 +86,7 @@ class TaskSummary:
             "steps": self.steps,
             "seeds": self.seeds,
             "best": None if (found := self.standing("1x")) is None else found._asdict() | {"clear": found.clear},
+            "left_out": dict(self.left_out),
             "rows": {row.name: {"scores": row.scores, "cannot": row.cannot, "cost": row.cost} for row in self.rows},
         }
 
@@ -92,6 +94,18 @@ class TaskSummary:
     def unit(self) -> str:
         """What `format` prints."""
         return "%" if self.task.higher_is_better else "bits"
+
+
+def by_reason(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each reason once, after all whom it concerns.
+
+    >>> by_reason([("CoPE", "it is not causal"), ("xPos", "it is not causal")])
+    [('CoPE; xPos', 'it is not causal')]
+    """
+    found: dict[str, list[str]] = {}
+    for who, why in left_out:
+        found.setdefault(why, []).append(who)
+    return [("; ".join(names), why) for why, names in found.items()]
 
 
 def summarise(
@@ -111,7 +125,8 @@ def summarise(
                     _take(row, results[trial.key], trial.seed)
             rows.append(row)
         seeds = len({trial.seed for trial in trials})
-        summaries.append(TaskSummary(task, task.conditions(), rows, seeds, trials[0].steps))
+        left_out = comparison.left_out[task.name]
+        summaries.append(TaskSummary(task, task.conditions(), rows, seeds, trials[0].steps, left_out))
     return summaries
 
 

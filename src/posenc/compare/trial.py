@@ -80,10 +80,11 @@ def versions() -> dict[str, str]:
 def source() -> str:
     """A fingerprint of the code that numbers depend on: all of the package but what only presents them."""
     root = Path(__file__).parent.parent
-    shown = {"cli", "plots", "steps", "bench", "figures", "gallery", "report", "findings", "answers", "progress"}
+    shown = {"cli", "plots", "steps", "bench", "looks", "figures", "gallery", "report"}
+    shown |= {"findings", "answers", "progress"}
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        if path.stem not in shown:
+        if not shown & set(path.relative_to(root).with_suffix("").parts):
             found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return found.hexdigest()[:16]
 
@@ -157,7 +158,7 @@ def evaluate(model: Model, task: Task, condition: Condition, variant: Variant | 
         for batch in task.held_out(condition):
             place = batch.place
             if variant is not None and trained is not None:
-                model.encoding, place = variant.adapt(trained, place)
+                model.encoding, place = variant.adapt(trained, place, task)
             logits = model(batch.inputs, place)
             losses.append(losses_of(logits, batch.targets))
             right.append(logits.argmax(-1) == batch.targets)

@@ -200,6 +200,7 @@ class SinusoidalLogits(ContentEncoding):
         self.head_dim, self.base = whole("head_dim", head_dim, 1), float(base)
 
     def check(self, relative: Relative) -> None:
+        relative.require_integers("SinusoidalLogits")
         if relative.box is None:
             raise ValueError(
                 "SinusoidalLogits needs integer positions with an extent, got coordinates without one: "

@@ -66,6 +66,7 @@ class TransformerXL(ContentEncoding):
             nn.init.trunc_normal_(vector, std=0.02)
 
     def check(self, relative: Relative) -> None:
+        relative.require_integers("TransformerXL")
         if relative.box is None:
             raise ValueError(
                 "TransformerXL needs integer positions with an extent, got coordinates without one: "

@@ -166,9 +166,9 @@ class Decay(Rotation):
         return coordinates if coordinates.ndim == 2 else coordinates[None]
 
     def _require_near(self, distance: Tensor, dtype: torch.dtype, what: str) -> None:
-        limit = _largest_exponent(dtype) / self.rate.double().abs().amax().clamp(min=1e-9)
+        limit = _largest_exponent(dtype) / self.rate.double().abs().amax(0).clamp(min=1e-9)
         within = (distance <= limit).all()
-        message = f"{what} must be near each other, for the decay stays in the range of a float"
+        message = f"{what} must be near each other, so that the decay stays in the range of a float"
         if not readable(within):
             assert_on_device(within, message)
         elif not bool(within):

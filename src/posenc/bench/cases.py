@@ -1,0 +1,125 @@
+"""What is measured: schemes at the sizes that they can have, and the call to each."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+
+import posenc
+from posenc import catalog
+
+__all__ = ["PLAIN", "Case", "Setting", "build", "chosen", "prepare"]
+
+PLAIN = "plain"
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+class Setting(NamedTuple):
+    """The size of what is measured: `shape` is that of the tokens, one size an axis."""
+
+    shape: tuple[int, ...] = (400,)
+    batch: int = 1
+    heads: int = 8
+    head_dim: int = 64
+    dtype: str = "float32"
+    device: str = "cpu"
+    causal: bool = False  # whether attention is causal, plain's too
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are."""
+        return math.prod(self.shape)
+
+
+class Case(NamedTuple):
+    """A scheme at a setting, or why it cannot be measured there."""
+
+    scheme: str
+    setting: Setting
+    refused: str = ""
+
+
+def chosen(schemes: Sequence[str], length: int | None, grid: tuple[int, ...], common: Setting) -> list[Case]:
+    """Schemes, all if empty, each along a sequence and on a grid as its axes have it.
+
+    Raises ValueError for an unknown scheme, dtype or device.
+    """
+    cards = [catalog.card(name) for name in schemes] or list(catalog.CARDS)
+    if common.dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {common.dtype!r}")
+    try:
+        torch.empty(0, device=common.device)
+    except (AssertionError, RuntimeError) as error:  # unknown to torch, or not there
+        given = f"got {common.device!r}: for example cpu"
+        raise ValueError(f"device must be one that torch can use here, {given}") from error
+    line = (length or math.prod(grid),)
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "1": [line],
+        "any": [line, grid],
+        "3": [(1, *grid) if len(grid) == 2 else grid],
+    }
+    found = []
+    for card in cards:
+        for shape in shapes.get(card.axes, [grid]):
+            setting = common._replace(shape=shape, causal=card.causal)
+            try:
+                build(card.name, setting)
+            except ValueError as error:  # a size that the scheme cannot have
+                found.append(Case(card.name, setting, str(error)))
+            else:
+                found.append(Case(card.name, setting))
+    return found
+
+
+def build(scheme: str, setting: Setting) -> Any:
+    """The encoding of a scheme for a setting, in its dtype and on its device."""
+    arguments = catalog.arguments(
+        scheme,
+        shape=setting.shape,
+        dim=setting.heads * setting.head_dim,
+        num_heads=setting.heads,
+        head_dim=setting.head_dim,
+    )
+    encoding = getattr(posenc, catalog.card(scheme).name)(**arguments)
+    return encoding.to(setting.device, getattr(torch, setting.dtype))
+
+
+def prepare(scheme: str, setting: Setting, train: bool) -> Callable[[], object]:
+    """The call to measure: attention with a scheme, or `plain`; with the backward pass if `train`."""
+    options: dict[str, Any] = {"device": setting.device, "dtype": getattr(torch, setting.dtype), "requires_grad": train}
+    q, k, v = (torch.randn(setting.batch, setting.heads, setting.tokens, setting.head_dim, **options) for _ in range(3))
+    inputs = [q, k, v]
+    attend = partial(functional.scaled_dot_product_attention, is_causal=setting.causal)
+    if scheme == PLAIN:
+
+        def forward() -> list[torch.Tensor]:
+            return [attend(q, k, v)]
+
+    else:
+        encoding = build(scheme, setting)
+        inputs += [parameter for parameter in encoding.parameters() if parameter.requires_grad]
+        positions = posenc.grid(*setting.shape) if len(setting.shape) > 1 else posenc.sequence(*setting.shape)
+        if catalog.card(scheme).place in ("absolute", "conditional"):
+            x = torch.randn(setting.batch, setting.tokens, setting.heads * setting.head_dim, **options)
+            inputs.append(x)
+
+            def forward() -> list[torch.Tensor]:
+                return [attend(q, k, v), encoding(x, positions)]
+
+        else:
+
+            def forward() -> list[torch.Tensor]:
+                return [posenc.attention(q, k, v, encoding, positions=positions, causal=setting.causal)]
+
+    if not train:
+        return lambda: _infer(forward)
+    gradients = [torch.randn_like(output) for output in forward()]
+    return lambda: torch.autograd.grad(forward(), inputs, gradients)
+
+
+def _infer(forward: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
+    with torch.inference_mode():
+        return forward()
