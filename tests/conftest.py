@@ -12,9 +12,14 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFL
 
 import pytest
 import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 torch.set_num_threads(1)
+
+# Fresh examples every time, as many as a test says; a failure prints the blob that replays it.
+settings.register_profile("posenc", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("posenc")
 
 if os.environ.get("POSENC_CHECK_SHAPES"):  # test_shapes.py runs part of the suite with every signature checked
     install_import_hook("posenc", "shape_checker.check")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "posenc"
 
 FLOORS: list[set[str]] = [
-    {"checks", "reference", "scaling"},
+    {"checks", "reference", "scaling", "skewing"},
     {"catalog", "tokens"},
     {"layout", "resize"},
     {"positions", "sinusoid", "windows"},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from posenc.layer import KeyValueCache, SelfAttention
     from posenc.layout import Positions
     from posenc.positions import coordinates, grid, packed, padded, sequence
-    from posenc.relative import Relative, relative_index, relative_to_absolute, skew
+    from posenc.relative import Relative, relative_index
     from posenc.resize import resize_table
     from posenc.schemes.absolute import Learned, Sinusoidal
     from posenc.schemes.bias import ALiBi, Kerple, Sandwich, alibi_slopes
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from posenc.schemes.rotary import Rotary
     from posenc.schemes.transformer_xl import TransformerXL
     from posenc.schemes.xpos import XPos
+    from posenc.skewing import relative_to_absolute, skew
     from posenc.term import Bias, Content, Decay, Part, Rotation, Term
     from posenc.windows import neighbourhood
 
@@ -48,7 +49,7 @@ _HOMES = {
     "layer": ["KeyValueCache", "SelfAttention"],
     "layout": ["Positions"],
     "positions": ["coordinates", "grid", "packed", "padded", "sequence"],
-    "relative": ["Relative", "relative_index", "relative_to_absolute", "skew"],
+    "relative": ["Relative", "relative_index"],
     "resize": ["resize_table"],
     "schemes.absolute": ["Learned", "Sinusoidal"],
     "schemes.bias": ["ALiBi", "Kerple", "Sandwich", "alibi_slopes"],
@@ -65,6 +66,7 @@ _HOMES = {
     "schemes.rotary": ["Rotary"],
     "schemes.transformer_xl": ["TransformerXL"],
     "schemes.xpos": ["XPos"],
+    "skewing": ["relative_to_absolute", "skew"],
     "term": ["Bias", "Content", "Decay", "Part", "Rotation", "Term"],
     "windows": ["neighbourhood"],
 }

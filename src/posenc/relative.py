@@ -2,7 +2,7 @@
 
 Everything that depends on the relative position alone is a function on a box of integer lags, one interval an axis,
 and each token has one additive code: `box[code_query[i] + code_key[j]]` is the entry of the pair (i, j), for sequences,
-grids, packed and padded batches alike. `relative_to_absolute` and `skew` are the same lookup for one axis by reshaping.
+grids, packed and padded batches alike. `skewing` has the same lookup for one axis by reshaping.
 """
 
 from collections.abc import Sequence as SequenceOf
@@ -17,7 +17,7 @@ from posenc.checks import assert_on_device, sizes
 from posenc.layout import Device, Positions
 from posenc.positions import grid, sequence
 
-__all__ = ["Relative", "relative_index", "relative_to_absolute", "skew"]
+__all__ = ["Relative", "relative_index"]
 
 
 class Relative:
@@ -173,14 +173,11 @@ class Relative:
         """Raise where a lag is farther than a table reaches, on the host if the lags can be read there."""
         self.require_integers(scheme)
         reach = tuple(farthest)
-        queries, keys = self.queries.bounds(), self.keys.bounds()
         message = f"{scheme} has relative positions up to {reach if len(reach) > 1 else reach[0]}"
         advice = "make a table for this size"
-        if queries is not None and keys is not None:
-            for axis, ((q_low, q_high), (k_low, k_high)) in enumerate(zip(queries, keys, strict=True)):
-                if q_low > q_high or k_low > k_high:
-                    continue
-                largest = max(q_high - k_low, k_high - q_low if behind else 0)
+        readable_lags = self._largest(behind)
+        if readable_lags is not None:
+            for axis, largest in enumerate(readable_lags):
                 if largest > reach[axis]:
                     where = f" on axis {axis}" if len(reach) > 1 else ""
                     raise ValueError(f"{message}, got {largest}{where}: {advice}")
@@ -190,6 +187,22 @@ class Relative:
             lags = self.along(axis, device)
             within = (lags <= limit) & (lags >= -limit) if behind else lags <= limit
             assert_on_device(within.all(), f"{message}, got a larger one: {advice}")
+
+    def _largest(self, behind: bool) -> list[int] | None:
+        """The largest lag of each axis, ahead and, if asked, behind; None where it cannot be read on the host."""
+        queries, keys = self.queries.bounds(), self.keys.bounds()
+        if queries is None or keys is None:
+            return None
+        if any(low > high for low, high in (*queries, *keys)):  # no tokens
+            return [0] * self.axes
+        if self.batch is None:
+            pairs = zip(queries, keys, strict=True)
+            return [max(q[1] - k[0], k[1] - q[0] if behind else 0) for q, k in pairs]
+        query, key = _rows(self.queries.coordinates()), _rows(self.keys.coordinates())
+        lags = query.amax(1) - key.amin(1)  # rows stand apart: only what is in one row has a lag
+        if behind:
+            lags = torch.maximum(lags, key.amax(1) - query.amin(1))
+        return [int(lag) for lag in lags.amax(0)]
 
 
 def relative_index(shape: SequenceOf[int]) -> Int[Tensor, "l l"]:
@@ -206,58 +219,6 @@ def relative_index(shape: SequenceOf[int]) -> Int[Tensor, "l l"]:
     Liu et al., Swin Transformer, 2021, arXiv:2103.14030.
     """
     return Relative(grid(*sizes("shape", shape))).index()[0]
-
-
-def relative_to_absolute(x: Shaped[Tensor, "*b l lags"]) -> Shaped[Tensor, "*b l l"]:
-    """Logits by relative position to logits by key: `out[i, j] = x[i, L - 1 + j - i]`.
-
-    Pads one column and reshapes, so that each row begins one entry earlier than the row above: no gather, no index.
-    `x` is `[..., L, 2L - 1]`, any dtype, its last axis ascending in key - query; the result is `[..., L, L]`.
-
-    Raises ValueError where the last axis is not 2L - 1.
-
-    >>> posenc.relative_to_absolute(torch.arange(15).reshape(3, 5)).tolist()
-    [[2, 3, 4], [6, 7, 8], [10, 11, 12]]
-
-    Huang et al., Music Transformer, 2018, arXiv:1809.04281; Srinivas et al., BoTNet, 2021, arXiv:2101.11605.
-    """
-    length, lags = _last_two(x, "2L - 1")
-    if length == 0:
-        return x.new_empty((*x.shape[:-2], 0, 0))
-    if lags != 2 * length - 1:
-        raise ValueError(
-            f"x must be [..., L, 2L - 1], got shape {tuple(x.shape)}: for L = {length} give {2 * length - 1} columns"
-        )
-    flat = F.pad(x, (0, 1)).flatten(-2)[..., length - 1 :][..., : length * (2 * length - 1)]
-    return flat.reshape(*x.shape[:-2], length, 2 * length - 1)[..., :length]
-
-
-def skew(x: Shaped[Tensor, "*b l l"]) -> Shaped[Tensor, "*b l l"]:
-    """The causal skew of the Music Transformer: `out[i, j] = x[i, L - 1 + j - i]` for `j <= i`.
-
-    What lies above the diagonal is left over from the next row and means nothing: mask it before the softmax. An
-    encoder wants `relative_to_absolute`. `x` is `[..., L, L]`, its last axis ascending in key - query, ending at 0.
-
-    Raises ValueError where the last two axes differ.
-
-    >>> posenc.skew(torch.arange(1, 10).reshape(3, 3)).tolist()
-    [[3, 0, 4], [5, 6, 0], [7, 8, 9]]
-
-    Huang et al., Music Transformer, 2018, arXiv:1809.04281.
-    """
-    length, lags = _last_two(x, "L")
-    if lags != length:
-        raise ValueError(
-            f"x must be [..., L, L], got shape {tuple(x.shape)}: give one column a distance from 0 to L - 1"
-        )
-    return F.pad(x, (1, 0)).reshape(*x.shape[:-2], length + 1, length)[..., 1:, :]
-
-
-def _last_two(x: Tensor, columns: str) -> tuple[int, int]:
-    if not isinstance(x, Tensor) or x.ndim < 2:
-        got = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"x must be a tensor [..., L, {columns}], got {got}: give one row a query")
-    return x.shape[-2], x.shape[-1]
 
 
 def table_size(shape: SequenceOf[int]) -> int:
