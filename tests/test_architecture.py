@@ -35,6 +35,7 @@ PACKAGES = {
     "catalog",
     "cli",
     "compare",
+    "inside",
     "plots",
     "reference",
     "scaling",

@@ -1,1 +1,1 @@
-"""The schemes, one module a place."""
+"""The schemes, by place; those that need more than a few lines have a module of their own."""

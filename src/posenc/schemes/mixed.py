@@ -11,7 +11,7 @@ from posenc.checks import whole
 from posenc.encoding import deal
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
-from posenc.sinusoid import geometric, require_base
+from posenc.sinusoid import geometric
 
 __all__ = ["MixedRotary"]
 
@@ -54,29 +54,13 @@ class MixedRotary(RotaryEncoding):
         layout: Literal["half", "interleaved"] = "interleaved",
     ) -> None:
         super().__init__()
-        num_heads, axes, head_dim = (
-            whole("num_heads", num_heads, 1),
-            whole("axes", axes, 1),
-            whole("head_dim", head_dim, 2),
-        )
-        if head_dim % 2 or head_dim // 2 < axes:
+        self.num_heads, self.axes = whole("num_heads", num_heads, 1), whole("axes", axes, 1)
+        pairs = self._set_turning(head_dim, base, layout)
+        if pairs < axes:
             raise ValueError(
-                f"head_dim must be even, with a pair of channels or more for each of {axes} axes, got {head_dim}: "
-                f"pass {max(head_dim // 2 * 2, 2 * axes)}"
+                f"head_dim must have a pair of channels for each of {axes} axes, got {head_dim}: pass {2 * axes}"
             )
-        if layout not in ("half", "interleaved"):
-            raise ValueError(
-                f"layout must be 'half' or 'interleaved' (rope-vit, timm), got {layout!r}: pass one of them"
-            )
-        require_base(base)
-        self.num_heads, self.head_dim, self.axes, self.base, self.layout = (
-            num_heads,
-            head_dim,
-            axes,
-            float(base),
-            layout,
-        )
-        self.table = nn.Parameter(torch.empty(num_heads, axes, head_dim // 2))
+        self.table = nn.Parameter(torch.empty(num_heads, axes, pairs))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -14,7 +14,6 @@ from posenc.layout import Device, Explicit, Positions
 from posenc.positions import grid
 from posenc.scaling import Scaling, spectrum
 from posenc.scaling.config import read, write
-from posenc.sinusoid import require_base
 
 __all__ = ["MultimodalRotary", "multimodal"]
 
@@ -61,15 +60,7 @@ class MultimodalRotary(RotaryEncoding):
         precision: Literal["exact", "float32"] = "exact",
     ) -> None:
         super().__init__()
-        self.head_dim = whole("head_dim", head_dim, 2)
-        self.rotary_dim = self.head_dim if rotary_dim is None else whole("rotary_dim", rotary_dim, 2)
-        if self.rotary_dim % 2 or self.rotary_dim > self.head_dim:
-            name = "head_dim" if rotary_dim is None else "rotary_dim"
-            raise ValueError(
-                f"{name} must be even and at most head_dim = {head_dim}, got {self.rotary_dim}: "
-                f"pass rotary_dim={min(self.rotary_dim, self.head_dim) // 2 * 2}"
-            )
-        pairs = self.rotary_dim // 2
+        pairs = self._set_turning(head_dim, base, layout, rotary_dim=rotary_dim, partial=True, precision=precision)
         sections = deal(pairs, 3) if sections is None else sections
         if not isinstance(sections, SequenceOf) or isinstance(sections, str):
             raise TypeError(f"sections must be pairs of time, height and width, got {sections!r}: pass a tuple")
@@ -86,17 +77,7 @@ class MultimodalRotary(RotaryEncoding):
                 f"interleaved sections must take turns pair by pair, got {self.sections}, of which there is room for "
                 f"{tuple(counts)}: pass those"
             )
-        if layout not in ("half", "interleaved"):
-            raise ValueError(f"layout must be 'half' (Qwen) or 'interleaved', got {layout!r}: pass one of them")
-        if precision not in ("exact", "float32"):
-            raise ValueError(f"precision must be 'exact' or 'float32', got {precision!r}: pass one of them")
-        require_base(base)
-        if scaling is not None:
-            if not isinstance(scaling, Scaling):
-                raise TypeError(f"scaling must be made by posenc.scaling, got {scaling!r}: pass scaling.linear(4)")
-            scaling.multipliers(base, pairs)  # raises here, not in the first step, where it does not fit
-            self.by_length, self.attention_factor = scaling.by_length, scaling.attention_factor
-        self.base, self.scaling, self.layout, self.precision = float(base), scaling, layout, precision
+        self._set_scaling(scaling, [pairs])
 
     def _axis_of_pairs(self) -> list[int]:
         pairs = range(self.rotary_dim // 2)

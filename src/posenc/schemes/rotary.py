@@ -13,7 +13,6 @@ from posenc.inside import RotaryEncoding
 from posenc.layout import Device
 from posenc.scaling import Scaling, spectrum
 from posenc.scaling.config import read, write
-from posenc.sinusoid import require_base
 
 __all__ = ["Rotary"]
 
@@ -76,37 +75,17 @@ class Rotary(RotaryEncoding):
         precision: Literal["exact", "float32"] = "exact",
     ) -> None:
         super().__init__()
-        head_dim, axes = whole("head_dim", head_dim, 2), whole("axes", axes, 1)
-        width = head_dim if rotary_dim is None else whole("rotary_dim", rotary_dim, 2)
-        if rotary_dim is None and head_dim % 2:
+        pairs = self._set_turning(head_dim, base, layout, rotary_dim=rotary_dim, partial=True, precision=precision)
+        self.axes = whole("axes", axes, 1)
+        if pairs < axes:
             raise ValueError(
-                f"head_dim must be even for rotary, got {head_dim}: pass rotary_dim={head_dim - 1} to rotate part of it"
-            )
-        if width % 2 or width > head_dim:
-            raise ValueError(
-                f"rotary_dim must be even and from 2 to head_dim = {head_dim}, got {width}: "
-                f"pass rotary_dim={min(width, head_dim) // 2 * 2}"
-            )
-        if width // 2 < axes:
-            raise ValueError(f"rotary needs a pair of channels an axis, got {width} channels for {axes} axes: widen it")
-        if layout not in ("half", "interleaved"):
-            raise ValueError(
-                f"layout must be 'half' (Llama) or 'interleaved' (GPT-J), got {layout!r}: pass one of them"
+                f"rotary needs a pair of channels an axis, got {2 * pairs} channels for {axes} axes: widen it"
             )
         order = tuple(range(axes)) if axis_order is None else tuple(whole("axis_order", axis) for axis in axis_order)
         if sorted(order) != list(range(axes)):
             raise ValueError(f"axis_order must name each of the {axes} axes once, got {order}: for width first (1, 0)")
-        if precision not in ("exact", "float32"):
-            raise ValueError(f"precision must be 'exact' or 'float32', got {precision!r}: pass one of them")
-        require_base(base)
-        if scaling is not None:
-            if not isinstance(scaling, Scaling):
-                raise TypeError(f"scaling must be made by posenc.scaling, got {scaling!r}: pass scaling.linear(4)")
-            for pairs in deal(width // 2, axes):
-                scaling.multipliers(base, pairs)  # raises here, not in the first step, where it does not fit
-            self.by_length, self.attention_factor = scaling.by_length, scaling.attention_factor
-        self.head_dim, self.axes, self.base, self.layout, self.rotary_dim = head_dim, axes, float(base), layout, width
-        self.scaling, self.axis_order, self.precision = scaling, order, precision
+        self.axis_order = order
+        self._set_scaling(scaling, deal(pairs, axes))
 
     def frequencies(self, length: Shaped[Tensor, "#b #l"] | None = None, device: Device = None) -> Float[Tensor, "..."]:
         """`[axes, pairs]`: row a holds the frequencies of the pairs that turn with axis a, and 0 elsewhere.

@@ -7,12 +7,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from posenc.checks import whole
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
 from posenc.scaling import spectrum
-from posenc.sinusoid import require_base
 from posenc.term import Decay
 
 __all__ = ["XPos"]
@@ -55,17 +53,12 @@ class XPos(RotaryEncoding):
         layout: Literal["half", "interleaved"] = "interleaved",
     ) -> None:
         super().__init__()
-        self.head_dim = whole("head_dim", head_dim, 2)
-        if head_dim % 2:
-            raise ValueError(f"head_dim must be even for rotary, got {head_dim}: pass {head_dim - 1}")
-        if layout not in ("half", "interleaved"):
-            raise ValueError(f"layout must be 'half' or 'interleaved' (torchscale), got {layout!r}: pass one of them")
-        require_base(base)
+        self._set_turning(head_dim, base, layout)
         if isinstance(scale_base, bool) or not isinstance(scale_base, int | float):
             raise TypeError(f"scale_base must be a number, got {scale_base!r}: the paper's code has 512")
         if not 0 < scale_base < math.inf:
             raise ValueError(f"scale_base must be more than 0 and finite, got {scale_base}: the paper's code has 512")
-        self.base, self.scale_base, self.layout = float(base), float(scale_base), layout
+        self.scale_base = float(scale_base)
 
     def frequencies(self, length: Shaped[Tensor, "#b #l"] | None = None, device: Device = None) -> Float[Tensor, "1 p"]:
         frequencies: Tensor = spectrum(torch.empty(0, device=device), self.base, self.head_dim // 2)
