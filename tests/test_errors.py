@@ -199,7 +199,7 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     "Music Transformer without causal": (
         lambda: posenc.attention(q, k, v, posenc.RelativeLogits(16, 6, causal=True)),
         ValueError,
-        "RelativeLogits has no vectors for keys ahead of the query, got causal=False: pass causal=True",
+        "RelativeLogits is for queries that see nothing ahead of them, got causal=False: pass causal=True",
     ),
     "beyond a bias table": (
         lambda: posenc.attention(q, k, v, posenc.RelativePositionBias(4, 5)),

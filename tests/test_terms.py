@@ -65,7 +65,8 @@ class Fading(posenc.RotaryEncoding):
         return torch.tensor([[1.0, 0.05]], dtype=torch.float64, device=device)
 
     def _evaluate(self, relative: posenc.Relative, device: object, dtype: torch.dtype) -> posenc.Decay:
-        return posenc.Decay(relative, *self._turns(relative, device, dtype), self.layout, self.rate)
+        steepest = float(-self.rate.min())
+        return posenc.Decay(relative, *self._turns(relative, device, dtype), self.layout, self.rate, steepest)
 
 
 def faded(q: Tensor, k: Tensor, where: Tensor, layout: str, rate: Tensor) -> Tensor:
@@ -123,13 +124,115 @@ def test_a_decay_is_finite_far_beyond_the_range_of_its_factors() -> None:
 
 def test_a_decay_needs_causal_attention_and_positions_near_each_other() -> None:
     q = torch.randn(1, 1, 4, 6)
-    with pytest.raises(ValueError, match=r"no vectors for keys ahead|causal=True"):
+    with pytest.raises(
+        ValueError, match="Fading is for queries that see nothing ahead of them, got causal=False: pass causal=True"
+    ):
         posenc.attention(q, q, q, Fading())
     apart = posenc.coordinates([[0], [1], [10**6], [10**6 + 1]], order=torch.arange(4))
     with pytest.raises(ValueError, match=r"positions of 128 consecutive queries must be near each other.*got 1000001"):
         posenc.attention(q, q, q, Fading(), positions=apart, causal=True)
-    with pytest.raises(ValueError, match="positions must be near each other"):
+    with pytest.raises(ValueError, match=r"positions, from their middle, must be near each other.*: use attention"):
         Fading()(q, q, apart)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
+def test_a_steep_decay_is_centred_more_often(scale: float) -> None:
+    encoding, length = posenc.XPos(6, scale_base=scale), 300
+    q, k, v = draw(3, 1, 2, length, 6).float()
+    out = posenc.attention(q, k, v, encoding, causal=True)
+    assert out.isfinite().all()
+    wanted = posenc.attention(q.double(), k.double(), v.double(), encoding, causal=True)
+    torch.testing.assert_close(out, wanted.float(), rtol=0, atol=2e-5)
+
+
+def test_a_decay_counts_within_documents_however_long_the_one_before() -> None:
+    encoding, lengths = posenc.XPos(6, scale_base=4.0), [1000, 44]  # two factors of 1e136
+    q, k, v = draw(3, 1, 2, sum(lengths), 6).float()
+    packed = posenc.attention(q, k, v, encoding, positions=posenc.packed(lengths), causal=True)
+    parts = [x.split(lengths, 2) for x in (q, k, v)]
+    alone = [posenc.attention(*document, encoding, causal=True) for document in zip(*parts, strict=True)]
+    torch.testing.assert_close(packed, torch.cat(alone, 2), rtol=0, atol=1e-5)
+    newest = posenc.attention(q[:, :, -3:], k, v, encoding, positions=posenc.packed(lengths), causal=True)
+    torch.testing.assert_close(newest, packed[:, :, -3:], rtol=0, atol=1e-5)
+
+
+def test_a_decay_refuses_a_key_far_ahead_that_comes_before_the_query() -> None:
+    term = posenc.XPos(6, scale_base=1.0).term(
+        posenc.coordinates([[0]], order=torch.tensor([2])),
+        posenc.coordinates([[5000], [0]], order=torch.tensor([0, 1])),
+    )
+    with pytest.raises(ValueError, match=r"must not be far ahead of it.*order tokens by their positions"):
+        term.product(torch.ones(1, 1, 1, 6), torch.ones(1, 1, 2, 6))
+
+
+@pytest.mark.parametrize("queries", [posenc.grid(0, 0, prefix=2), posenc.grid(2, 3, prefix=2), posenc.grid(1, 0)])
+@pytest.mark.parametrize("keys", [posenc.grid(0, 0, prefix=3), posenc.grid(2, 3, prefix=3), posenc.grid(2, 3)])
+def test_prefix_tokens_alone_have_the_numbers_that_they_have_among_others(
+    queries: posenc.Positions, keys: posenc.Positions
+) -> None:
+    bias = posenc.RelativePositionBias(2, (2, 3), prefix_bias=True)
+    with torch.no_grad():
+        bias.prefix_table.copy_(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+    for h in range(2):
+        dense, (to_token, from_token, between) = bias(queries, keys)[h], bias.prefix_table[h]
+        assert (dense[: queries.prefix, keys.prefix :] == to_token).all()
+        assert (dense[queries.prefix :, : keys.prefix] == from_token).all()
+        assert (dense[: queries.prefix, : keys.prefix] == between).all()
+    inner = [posenc.grid(*side.shape) for side in (queries, keys)]
+    if all(side.length for side in inner):
+        assert torch.equal(bias(queries, keys)[:, queries.prefix :, keys.prefix :], bias(*inner))
+    plain = posenc.ContinuousPositionBias(2, (2, 3), hidden=4)(queries, keys)
+    assert not plain[:, : queries.prefix].any()
+    assert not plain[:, :, : keys.prefix].any()
+
+
+def test_what_hides_pairs_is_known_to_what_counts_the_others_in_either_order() -> None:
+    positions = posenc.coordinates(torch.randperm(8)[:, None], order=torch.arange(8))
+    q, k, v = draw(3, 1, 2, 8, 6)
+    cope = posenc.CoPE(6, max_position=5).double()
+    bias = posenc.RelativePositionBias(2, (3,), windowed=True)
+    both = [
+        posenc.attention(q, k, v, *order, positions=positions, causal=True) for order in ((cope, bias), (bias, cope))
+    ]
+    assert torch.equal(*both)
+    near = bias(positions) > -torch.inf
+    torch.testing.assert_close(
+        both[0], posenc.attention(q, k, v, cope, bias, positions=positions, causal=True, mask=near[None])
+    )
+
+
+def test_plain_calls_ask_for_queries_and_keys_that_go_together() -> None:
+    q, meets = torch.randn(2, 4, 6, 16), posenc.Deberta(4, 16, buckets=4, max_distance=8)
+    turns = posenc.Rotary(16)
+    wrong = [
+        (torch.randn(1, 4, 6, 16), r"q and k must be of one device, dtype and batch"),
+        (q.double(), r"q and k must be of one device, dtype and batch"),
+        (q.to("meta"), r"q and k must be of one device, dtype and batch"),
+        (torch.randn(2, 3, 6, 16), r"heads of k must divide those of q, got 3 and 4"),
+        (torch.randn(2, 0, 6, 16), r"heads of k must divide those of q, got 0 and 4"),
+    ]
+    for k, message in wrong:
+        for call in (lambda k: meets(q, k=k), lambda k: turns(q, k)):
+            with pytest.raises(ValueError, match=message):
+                call(k)
+
+
+def test_plain_calls_of_content_schemes_are_exact_under_autocast() -> None:
+    q, shaw = torch.randn(1, 2, 7, 16), posenc.Shaw(16, 3)
+    logits = shaw(q)
+    values = shaw.values(logits.softmax(-1))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(shaw(q), logits)
+        assert torch.equal(shaw.values(logits.softmax(-1)), values)
+
+
+def test_a_ready_term_is_for_rows_as_many_as_the_batch() -> None:
+    q = torch.randn(3, 1, 4, 16)
+    term = posenc.Rotary(16).term(posenc.sequence(4, start=torch.tensor([0, 5])))
+    with pytest.raises(ValueError, match="positions must be for the 3 rows of the batch, got 2"):
+        posenc.attention(q, q, q, term)
+    with pytest.raises(ValueError, match="positions must be for the 3 rows of the batch, got 2"):
+        posenc.attention(q, q, q, term, positions=posenc.sequence(4))
 
 
 def test_a_decay_leaves_prefix_tokens_alone() -> None:

@@ -7,6 +7,7 @@ grids, packed and padded batches alike. `skewing` has the same lookup for one ax
 
 from collections.abc import Sequence as SequenceOf
 from math import prod
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -89,15 +90,14 @@ class Relative:
         """Number of lags on each axis, or None where coordinates may be anything."""
         if self.queries.extent is None or self.keys.extent is None:
             return None
-        return tuple(max(q + k - 1, 0) for q, k in zip(self.queries.extent, self.keys.extent, strict=True))
+        return tuple(q + k - 1 for q, k in zip(_spans(self.queries.extent), _spans(self.keys.extent), strict=True))
 
     def lags(self, axis: int, device: Device = None) -> Int[Tensor, "b lags"]:
         """The lags of one axis of the box, ascending."""
         assert self.box is not None
         assert self.keys.extent is not None
-        first = (
-            _batched(self.queries.origin, device) - _batched(self.keys.origin, device) - (self.keys.extent[axis] - 1)
-        )
+        span = _spans(self.keys.extent)[axis]
+        first = _batched(self.queries.origin, device) - _batched(self.keys.origin, device) - (span - 1)
         lags = first + torch.arange(self.box[axis], device=device)
         return lags if lags.ndim == 2 else lags[None]
 
@@ -116,8 +116,8 @@ class Relative:
         assert self.keys.extent is not None
         queries, keys = _rows(self.queries.offsets(device)), _rows(self.keys.offsets(device))
         code_query, code_key = queries.new_zeros(queries.shape[:-1]), keys.new_zeros(keys.shape[:-1])
-        for axis, size in enumerate(self.box):
-            code_query = code_query * size + queries[..., axis] + (self.keys.extent[axis] - 1)
+        for axis, (size, span) in enumerate(zip(self.box, _spans(self.keys.extent), strict=True)):
+            code_query = code_query * size + queries[..., axis] + (span - 1)
             code_key = code_key * size - keys[..., axis]
         return code_query, code_key
 
@@ -142,23 +142,49 @@ class Relative:
         size 1 where there are no documents.
         """
         ends = [_rows(side.coordinates(device)).amax(-1) + 1 for side in (self.queries, self.keys)]
+        documents = self._documents(device)
+        if documents is None:
+            largest = torch.maximum(*(F.pad(end, (1, 0)).amax(-1, keepdim=True) for end in ends))
+            return largest, largest
+        return self._in_document(documents, ends, "amax")
+
+    def lined_up(self, device: Device = None) -> tuple[Shaped[Tensor, "b i"], Shaped[Tensor, "b j"]]:
+        """Coordinates of queries and keys on one axis, documents one behind the other as the tokens are.
+
+        Differences within a document stay as they are. For what counts from a place near by, whatever the document.
+        """
+        where = [_rows(side.coordinates(device))[..., 0] for side in (self.queries, self.keys)]
+        documents = self._documents(device)
+        if documents is None:
+            return where[0], where[1]
+        sides = (self.queries, self.keys)
+        orders = [side.order(device)[..., side.prefix :] for side in sides]
+        starts = self._in_document(documents, [o - x for o, x in zip(orders, where, strict=True)], "amin")
+        return where[0] + starts[0], where[1] + starts[1]
+
+    def _documents(self, device: Device) -> list[Tensor] | None:
+        """The documents of queries and keys after the prefix, where both have any."""
         documents = []
         for side in (self.queries, self.keys):
             document = side.document(device)
-            if document is not None:
-                documents.append(document[..., side.prefix :])
-        if len(documents) < 2:
-            largest = torch.maximum(*(F.pad(end, (1, 0)).amax(-1, keepdim=True) for end in ends))
-            return largest, largest
-        # queries and keys in one row; each document is known by its first place among the sorted ones
-        rows = torch.broadcast_shapes(*(x.shape[:-1] for x in (*ends, *documents)))
-        document, end = (
-            torch.cat([x.expand(*rows, -1) for x in sides], -1).contiguous() for sides in (documents, ends)
+            if document is None:
+                return None
+            documents.append(document[..., side.prefix :])
+        return documents
+
+    def _in_document(
+        self, documents: list[Tensor], values: list[Tensor], reduce: Literal["amax", "amin"]
+    ) -> tuple[Tensor, Tensor]:
+        """The largest (or smallest) value of queries and keys in the document of each."""
+        rows = torch.broadcast_shapes(*(x.shape[:-1] for x in (*values, *documents)), (1,))
+        document, value = (
+            torch.cat([x.expand(*rows, -1) for x in sides], -1).contiguous() for sides in (documents, values)
         )
+        # each document is known by its first place among the sorted ones
         place = torch.searchsorted(document.sort(-1).values, document)
-        largest = torch.zeros_like(end).scatter_reduce(-1, place, end, "amax").gather(-1, place)
+        found = torch.zeros_like(value).scatter_reduce(-1, place, value, reduce, include_self=False).gather(-1, place)
         count = self.queries.length - self.queries.prefix
-        return largest[:, :count], largest[:, count:]
+        return found[:, :count], found[:, count:]
 
     def require_integers(self, scheme: str) -> None:
         """Raise where positions are real numbers and the scheme looks up whole ones."""
@@ -224,6 +250,11 @@ def relative_index(shape: SequenceOf[int]) -> Int[Tensor, "l l"]:
 def table_size(shape: SequenceOf[int]) -> int:
     """Number of relative positions in a grid."""
     return prod(2 * size - 1 for size in shape)
+
+
+def _spans(extent: SequenceOf[int]) -> tuple[int, ...]:
+    """Offsets of each axis; one where there are prefix tokens alone, so that the codes of the others have room."""
+    return tuple(max(size, 1) for size in extent)
 
 
 def _rows(tensor: Tensor) -> Tensor:

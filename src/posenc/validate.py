@@ -95,6 +95,7 @@ def require_term(term: Term, name: str, relative: Relative, q: Tensor, causal: b
                 f"evaluate it with device=q.device, dtype={dtype}"
             )
     require_lengths(term.relative, q, relative.keys.length)
+    term.relative.require_batch(q.shape[0])
     if not (term.relative.queries.agrees(relative.queries) and term.relative.keys.agrees(relative.keys)):
         raise ValueError(
             "the term was evaluated at other positions than those of this attention: "
@@ -107,10 +108,7 @@ def require_term(term: Term, name: str, relative: Relative, q: Tensor, causal: b
             f"{name} was made for head_dim {term.head_dim}, got q with {head_dim}: make it with head_dim={head_dim}"
         )
     if term.causal and not causal:
-        raise ValueError(
-            f"{name} has no vectors for keys ahead of the query, got causal=False: "
-            "pass causal=True, or make it without causal for an encoder"
-        )
+        raise ValueError(f"{name} is for queries that see nothing ahead of them, got causal=False: pass causal=True")
 
 
 def require_together(terms: SequenceOf[Term], q: Tensor, v: Tensor) -> None:

@@ -32,7 +32,8 @@ def _run(problem: Problem, dtype: torch.dtype) -> Tensor:
     decay = next((term for term in problem.terms if isinstance(term, Decay)), None)
     product = (q @ k.mT if decay is None else decay.product(q, k)) * problem.scale
     logits = product
-    for term in problem.terms:
+    # what hides pairs comes before what reads who sees whom
+    for term in sorted(problem.terms, key=lambda term: term.reads_product):
         if isinstance(term, Bias):
             logits = logits + term.dense()
         elif isinstance(term, Content):

@@ -4,7 +4,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from posenc.encoding import Encoding, arithmetic_dtype, require_device, require_heads
+from posenc.encoding import (
+    Encoding,
+    arithmetic_dtype,
+    exact_arithmetic,
+    require_device,
+    require_heads,
+    require_pair,
+)
 from posenc.layout import Device, Positions
 from posenc.relative import Relative
 from posenc.term import Content, Part
@@ -66,13 +73,15 @@ class ContentEncoding(Encoding):
         dtype = arithmetic_dtype(q.dtype)
         if k is not None:
             require_heads("k", k, self.head_dim, name)
+            require_pair(q, k)
             keys, k = k.shape[-2], k.to(dtype)
         else:
             layout = key_positions or positions
             keys = q.shape[-2] if layout is None else layout.length
         relative = Relative.of(q.shape[-2], keys, positions, key_positions)
         relative.require_batch(q.shape[0])
-        return self._content(relative, q.device, dtype).logits(q.to(dtype), k).to(q.dtype)
+        with exact_arithmetic(q.device):
+            return self._content(relative, q.device, dtype).logits(q.to(dtype), k).to(q.dtype)
 
     def values(
         self,
@@ -86,7 +95,8 @@ class ContentEncoding(Encoding):
         relative.require_batch(weights.shape[0])
         require_device(self, weights)
         dtype = arithmetic_dtype(weights.dtype)
-        output = self._content(relative, weights.device, dtype).values(weights.to(dtype))
+        with exact_arithmetic(weights.device):
+            output = self._content(relative, weights.device, dtype).values(weights.to(dtype))
         if output is None:
             raise TypeError(f"{type(self).__name__} adds nothing to the values: use its logits alone")
         return output.to(weights.dtype)

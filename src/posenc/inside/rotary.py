@@ -14,6 +14,7 @@ from posenc.encoding import (
     require_axes,
     require_device,
     require_heads,
+    require_pair,
     require_positions,
 )
 from posenc.layout import Device, Positions
@@ -150,14 +151,9 @@ class RotaryEncoding(Encoding):
         for name, x in (("q", q), ("k", k)):
             require_heads(name, x, self.head_dim, type(self).__name__, self.num_heads if name == "q" else None)
             require_device(self, x)
-        if k.device != q.device or k.dtype != q.dtype or k.shape[0] != q.shape[0]:
-            raise ValueError(f"q and k must be of one device, dtype and batch, got {_about(q)}, {_about(k)}")
+        require_pair(q, k)
         relative = Relative.of(q.shape[-2], k.shape[-2], positions, key_positions)
         relative.require_batch(q.shape[0])
         term = self.term(relative.queries, relative.keys, device=q.device, dtype=arithmetic_dtype(q.dtype))
         assert isinstance(term, Rotation)
         return term.apart(q, k)
-
-
-def _about(x: Tensor) -> str:
-    return f"{x.dtype} {tuple(x.shape)} on {x.device}"

@@ -84,6 +84,7 @@ class _Counts(Content):
     """The table of CoPE, and its logits, which depend on queries and keys alone."""
 
     kind = "contextual"
+    reads_product = True
 
     def __init__(
         self,

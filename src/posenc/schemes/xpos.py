@@ -72,7 +72,9 @@ class XPos(RotaryEncoding):
 
     def _evaluate(self, relative: Relative, device: Device, dtype: torch.dtype) -> Decay:
         query, key = self._turns(relative, device, dtype)
-        return Decay(relative, query, key, self.layout, self.rates(query[0].device), heads=None, head_dim=self.head_dim)
+        steepest = -math.log(GAMMA / (1 + GAMMA)) / self.scale_base  # that of pair 0
+        rates = self.rates(query[0].device)
+        return Decay(relative, query, key, self.layout, rates, steepest, head_dim=self.head_dim)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, base={self.base:g}, scale_base={self.scale_base:g}, layout={self.layout!r}"

@@ -15,6 +15,8 @@ class Term:
     kind: ClassVar[str]
     joins_values: bool = False
     """Whether it adds vectors to the output besides its part in the logits."""
+    reads_product: bool = False
+    """Whether its logits depend on the logits of queries and keys, and on who sees whom."""
 
     def __init__(
         self,

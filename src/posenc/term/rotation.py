@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posenc.checks import assert_on_device, readable
-from posenc.layout import Device, Positions
 from posenc.relative import Relative
 from posenc.term.base import Term
 
@@ -88,7 +87,7 @@ class Decay(Rotation):
 
     kind = "decay"
     block = 128
-    """Queries that share a centre."""
+    """Queries that share a centre, at most."""
 
     def __init__(
         self,
@@ -97,13 +96,15 @@ class Decay(Rotation):
         key: tuple[Float[Tensor, "#b #h j pairs"], Float[Tensor, "#b #h j pairs"]],
         layout: Literal["half", "interleaved"],
         rate: Float[Tensor, "pairs"],
+        steepest: float,
         *,
         heads: int | None = None,
         head_dim: int | None = None,
     ) -> None:
-        """`rate`: logarithm of the factor a unit of relative position, 0 or less, one a pair."""
+        """`rate`: logarithm of the factor a unit of relative position, 0 or less, one a pair; `steepest`: the largest
+        of their absolute values, as a number."""
         super().__init__(relative, query, key, layout, heads=heads, head_dim=head_dim, causal=True)
-        self.rate = rate
+        self.rate, self.steepest = rate, steepest
 
     def product(self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b h j d"]) -> Float[Tensor, "b h i j"]:
         """The logits of queries and keys, unscaled; without decay where one of the two is a prefix token."""
@@ -124,33 +125,37 @@ class Decay(Rotation):
         Raises ValueError where positions are so far apart that the shares leave the range of float32.
         """
         q, k = self.rotate(q, k)
-        where = [self._where(side, q.device) for side in (self.relative.queries, self.relative.keys)]
+        where = [x.double() for x in self.relative.lined_up(q.device)]
         low = torch.minimum(*(x.amin(-1, keepdim=True) for x in where))
         high = torch.maximum(*(x.amax(-1, keepdim=True) for x in where))
-        self._require_near((high - low) / 2, torch.float32, "positions")
-        shares = [sign * (x - (low + high) / 2) for sign, x in zip((1, -1), where, strict=True)]
-        rate, sides = self._channels(q), (self.relative.queries, self.relative.keys)
-        turned = []
-        for x, share, side in zip((q, k), shares, sides, strict=True):
-            factor = F.pad((rate * share[:, None, :, None]).exp(), (0, 0, side.prefix, 0), value=1.0)
-            turned.append((x * factor).to(x.dtype))
-        return turned[0], turned[1]
+        advice = "use attention, which counts from every block of queries anew"
+        self._require_near((high - low) / 2, torch.float32, "positions, from their middle,", advice)
+        rate, middle = self._channels(q), (low + high) / 2
+        factors = [
+            F.pad((sign * rate * (x - middle)[:, None, :, None]).exp(), (0, 0, side.prefix, 0), value=1.0)
+            for sign, x, side in zip((1, -1), where, (self.relative.queries, self.relative.keys), strict=True)
+        ]
+        return (q * factors[0]).to(q.dtype), (k * factors[1]).to(k.dtype)
 
     def _decayed(self, q: Tensor, k: Tensor) -> Tensor:
         tokens = q.shape[2]
         if tokens == 0 or k.shape[2] == 0:
             return q @ k.mT
+        largest = _largest_exponent(q.dtype)
         # a number of blocks that may be one, or may not, would be two graphs: there is always one to spare
-        blocks, each = (1, 1) if tokens == 1 else (tokens // self.block + 2, self.block)
+        each = max(min(self.block, int(largest / max(self.steepest, 1e-9))), 1)
+        blocks, each = (1, 1) if tokens == 1 else (tokens // each + 2, each)
         index = torch.arange(blocks * each, device=q.device).clamp(max=tokens - 1)  # what is to spare repeats the last
         rate = self._channels(q)
-        query, key = (self._where(side, q.device) for side in (self.relative.queries, self.relative.keys))
+        query, key = (x.double() for x in self.relative.lined_up(q.device))
         query = query[:, index].unflatten(1, (blocks, each))  # [b, blocks, each]
         first = query.amin(-1, keepdim=True)
-        self._require_near((query - first).amax(-1), q.dtype, f"positions of {self.block} consecutive queries")
+        advice = "give tokens that follow each other positions that do, or the encoding a larger scale"
+        self._require_near((query - first).amax(-1), q.dtype, f"positions of {each} consecutive queries", advice)
         own = (rate * (query - first)[..., None]).exp().to(q.dtype)
-        # a key so far ahead is seen by no query of the block
-        their = (rate * (first - key[:, None, :])[..., None]).clamp(max=_largest_exponent(q.dtype)).exp().to(q.dtype)
+        exponent = rate * (first - key[:, None, :])[..., None]
+        self._require_unseen((exponent > largest).any(-1), index, blocks)
+        their = exponent.clamp(max=largest).exp().to(q.dtype)
         blocked = q[:, :, index].unflatten(2, (blocks, each)) * own[:, None]  # [b, h, blocks, each, d]
         logits: Tensor = blocked @ (k[:, :, None] * their[:, None]).mT  # [b, h, blocks, each, j]
         return logits.flatten(2, 3)[:, :, :tokens]
@@ -161,21 +166,29 @@ class Decay(Rotation):
         rate = torch.cat([rate, rate]) if self.layout == "half" else rate.repeat_interleave(2)
         return F.pad(rate, (0, x.shape[-1] - rate.shape[0]))
 
-    def _where(self, side: Positions, device: Device) -> Tensor:
-        coordinates = side.coordinates(device).double()[..., 0]
-        return coordinates if coordinates.ndim == 2 else coordinates[None]
-
-    def _require_near(self, distance: Tensor, dtype: torch.dtype, what: str) -> None:
-        limit = _largest_exponent(dtype) / self.rate.double().abs().amax(0).clamp(min=1e-9)
-        within = (distance <= limit).all()
+    def _require_near(self, distance: Tensor, dtype: torch.dtype, what: str, advice: str) -> None:
+        limit = _largest_exponent(dtype) / max(self.steepest, 1e-9)
         message = f"{what} must be near each other, so that the decay stays in the range of a float"
+        within = (distance <= limit).all()
         if not readable(within):
             assert_on_device(within, message)
         elif not bool(within):
-            raise ValueError(
-                f"{message}: within {float(limit):.0f}, got {float(distance.amax()):.0f}: "
-                "use attention, which centres every block, or put tokens of one document next to each other"
-            )
+            raise ValueError(f"{message}: within {limit:.0f}, got {float(distance.max()):.0f}: {advice}")
+
+    def _require_unseen(self, ahead: Tensor, index: Tensor, blocks: int) -> None:
+        """Raise where a key so far ahead that its factor leaves the range of a float comes before a query."""
+        queries, keys = self.relative.queries, self.relative.keys
+        order, theirs = (
+            side.order(index.device)[..., side.prefix :].reshape(-1, 1, side.length - side.prefix)
+            for side in (queries, keys)
+        )
+        latest = order[..., index].unflatten(-1, (blocks, -1)).amax(-1).mT  # [b, blocks, 1]
+        unseen = ~(ahead & (theirs <= latest)).any()
+        message = "keys that a query sees must not be far ahead of it, where the decay leaves the range of a float"
+        if not readable(unseen):
+            assert_on_device(unseen, message)
+        elif not bool(unseen):
+            raise ValueError(f"{message}, got one that is: order tokens by their positions")
 
 
 def _largest_exponent(dtype: torch.dtype) -> float:
