@@ -6,6 +6,7 @@ the cards to that list, so that a card promises what is tested and nothing more.
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import posenc
+import second_loops
 
 Test = TypeVar("Test", bound=Callable)
 
@@ -23,6 +25,8 @@ PEERS = [pytest.mark.usefixtures("seed"), pytest.mark.filterwarnings("default")]
 
 CHECKED: dict[str, set[str]] = defaultdict(set)
 """Scheme -> the import paths of the peers that it is checked against."""
+LOOPED: dict[str, str] = {}
+"""Scheme that no package has -> the function of `second_loops` that it is checked against."""
 
 
 def against(scheme: str, *paths: str) -> Callable[[Test], Test]:
@@ -37,6 +41,18 @@ def against(scheme: str, *paths: str) -> Callable[[Test], Test]:
 
 EPS = torch.finfo(torch.float32).eps
 GRIDS = [(3, 5), (5, 2), (1, 4), (4, 4)]
+
+
+def beside(scheme: str, loop: str) -> Callable[[Test], Test]:
+    """Say that a test checks a scheme, which no package has, against this function of `second_loops`."""
+
+    def enter(test: Test) -> Test:
+        assert callable(getattr(second_loops, loop))
+        assert loop in inspect.getsource(test), "the test does not name the loop"
+        LOOPED[scheme] = f"second_loops.{loop}"
+        return test
+
+    return enter
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "posenc"
 
 FLOORS: list[set[str]] = [
-    {"checks", "reference", "scaling", "skewing"},
+    {"buckets", "checks", "foreign", "reference", "scaling", "skewing"},
     {"catalog", "tokens"},
     {"layout", "resize"},
     {"positions", "sinusoid", "windows"},

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -108,7 +109,7 @@ def test_a_missing_name_is_an_error_that_says_it(encoding, source, name):
 
 @pytest.mark.parametrize("encoding", [posenc.ALiBi(2, learned=True), posenc.Kerple(2), posenc.Fire(2)])
 def test_where_nobody_else_trained_there_is_no_source(encoding):
-    with pytest.raises(ValueError, match=r"^source of a \w+ must be one of none, got 'swin': pass one of them$"):
+    with pytest.raises(ValueError, match=r"^\w+ knows no other library's numbers, got 'swin': use load_state"):
         encoding.load_foreign({}, "swin")
 
 
@@ -267,7 +268,7 @@ def test_16_a_dilated_window_has_its_table_in_steps_of_the_dilation():
             "size times dilation must be at most the 9 positions on axis 1, got 3 times 4: "
             "take a smaller window, or shifted=False to cut it at the border",
         ),
-        (((8, 9), (3, 3, 3)), "size needs one number, or one an axis, got 3 for 2 axes: pass 3"),
+        (((8, 9), (3, 3, 3)), "size needs one number, or one an axis, got 3 for 2 axes: pass 2"),
         ((8, 3, (1, 1)), "dilation needs one number, or one an axis, got 2 for 1 axes: pass 1"),
         ((8, 0), "each size of size must be 1 or more, got 0: pass a larger number"),
     ],
@@ -588,10 +589,10 @@ def test_autocast_changes_nothing(make):
         (lambda: posenc.Kerple(0), "num_heads must be 1 or more, got 0: pass a larger number"),
         (lambda: posenc.Sandwich(2, dim=7), "dim must be even for pairs of sine and cosine, got 7: pass 8"),
         (lambda: posenc.Sandwich(2, dim=0), "dim must be 2 or more, got 0: pass a larger number"),
-        (lambda: posenc.Fire(2, threshold=0), "threshold must be more than 0 and finite, got 0: the paper has 512"),
+        (lambda: posenc.Fire(2, threshold=0), "threshold must be more than 0, got 0: the paper has 512"),
         (
             lambda: posenc.Fire(2, threshold=math.inf),
-            "threshold must be more than 0 and finite, got inf: the paper has 512",
+            "threshold must be finite, got inf: the paper has 512",
         ),
         (lambda: posenc.Fire(2, hidden=0), "hidden must be 1 or more, got 0: pass a larger number"),
         (
@@ -610,8 +611,47 @@ def test_what_cannot_be_made_says_why(make, message):
 
 
 def test_a_threshold_is_a_number():
-    with pytest.raises(TypeError, match=r"^threshold must be a number of tokens, got '512': the paper has 512$"):
+    with pytest.raises(TypeError, match=r"^threshold must be a number, got '512': the paper has 512$"):
         posenc.Fire(2, threshold="512")
+    assert posenc.Fire(2, threshold=np.float32(0.5)).threshold.item() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: posenc.ALiBi(2, signed="no"), "signed"),
+        (lambda: posenc.ALiBi(2, learned="no"), "learned"),
+        (lambda: posenc.T5Bias(2, bidirectional="no"), "bidirectional"),
+        (lambda: posenc.t5_bucket(torch.ones(2).long(), bidirectional="no"), "bidirectional"),
+        (lambda: posenc.RelativePositionBias(2, 3, symmetric="no"), "symmetric"),
+        (lambda: posenc.RelativePositionBias(2, 3, windowed="no"), "windowed"),
+        (lambda: posenc.RelativePositionBias(2, 3, prefix_bias="no"), "prefix_bias"),
+    ],
+)
+def test_what_says_no_is_not_true(make, name):
+    with pytest.raises(TypeError, match=f"^{name} must be True or False, got 'no': pass one of them$"):
+        make()
+
+
+def test_numpys_flags_are_flags():
+    assert posenc.ALiBi(2, learned=np.True_).slopes.shape == (2,)
+    assert posenc.RelativePositionBias(2, 3, symmetric=np.True_, windowed=np.False_).table.shape == (2, 3)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_the_smallest_integer_is_as_far_as_it_is(dtype, bidirectional):
+    ends = [torch.iinfo(dtype).min, torch.iinfo(dtype).max]
+    buckets = posenc.t5_bucket(torch.tensor(ends, dtype=dtype), bidirectional=bidirectional, max_distance=100)
+    assert buckets.dtype == torch.int64
+    assert buckets.tolist() == ([31, 15] if bidirectional else [0, 31])
+
+
+@pytest.mark.parametrize(("relative", "kind"), [(3, "int"), (np.arange(3), "ndarray"), ([1], "list")])
+def test_buckets_are_of_tensors(relative, kind):
+    message = f"^relative must be an integer tensor for T5 buckets, got {kind}: convert it$"
+    with pytest.raises(TypeError, match=message):
+        posenc.t5_bucket(relative)
 
 
 @pytest.mark.parametrize("make", [lambda: posenc.Kerple(2), lambda: posenc.Fire(2), lambda: posenc.Sandwich(2)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -437,10 +439,10 @@ MESSAGES: list[tuple[Callable[[], object], str]] = [
         "make the encoding with the sizes that it was trained with",
     ),
     (
-        lambda: posenc.Deberta(2, 4, buckets=4, max_distance=9, terms="c2p").load_foreign(
+        lambda: posenc.Deberta(2, 4, buckets=None, max_distance=4, terms="c2p").load_foreign(
             {"rel_embeddings.weight": torch.zeros(8, 6), "pos_proj.weight": torch.zeros(6, 6)}, "deberta_v1"
         ),
-        "key_table of this Deberta has shape (2, 8, 4), got (8, 6) from 'deberta_v1': "
+        "'pos_proj.weight' must have shape (8, 6) here, got (6, 6) from 'deberta_v1': "
         "make the encoding with the sizes that it was trained with",
     ),
     (
@@ -457,10 +459,66 @@ def test_messages(call: Callable[[], object], message: str) -> None:
         call()
 
 
-@pytest.mark.parametrize("bucket", [posenc.deberta_bucket, posenc.piecewise_index])
-def test_buckets_are_of_integers(bucket: Callable[[Tensor], Tensor]) -> None:
-    with pytest.raises(TypeError, match=r"^relative must be integer for .*, got torch\.float32: round it first$"):
+NAMES = {posenc.deberta_bucket: "DeBERTa's buckets", posenc.piecewise_index: "the piecewise index"}
+each_bucket = pytest.mark.parametrize(("bucket", "name"), NAMES.items(), ids=["deberta", "irpe"])
+
+
+@each_bucket
+def test_buckets_are_of_integers(bucket: Callable[[object], Tensor], name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^relative must be integer for {name}, got torch\.float32: round it first$"):
         bucket(torch.ones(2))
+    for relative in (3, np.arange(3), [1]):
+        kind = type(relative).__name__
+        message = f"^relative must be an integer tensor for {name}, got {kind}: convert it$"
+        with pytest.raises(TypeError, match=message):
+            bucket(relative)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_the_smallest_integer_is_as_far_as_it_is(dtype: torch.dtype) -> None:
+    ends = torch.tensor([torch.iinfo(dtype).min, torch.iinfo(dtype).max], dtype=dtype)
+    assert posenc.deberta_bucket(ends, 8, 100).tolist() == [-8, 7]
+    assert posenc.piecewise_index(ends).tolist() == [-3, 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: posenc.Shaw(4, 2, values="no"), "values"),
+        (lambda: posenc.RelativeLogits(4, 3, causal="no"), "causal"),
+        (lambda: posenc.RelativeLogits(4, 3, scaled="no"), "scaled"),
+        (lambda: posenc.CoPE(4, scaled="no"), "scaled"),
+        (lambda: posenc.Deberta(2, 4, published="no"), "published"),
+    ],
+)
+def test_what_says_no_is_not_true(make: Callable[[], object], name: str) -> None:
+    with pytest.raises(TypeError, match=f"^{name} must be True or False, got 'no': pass one of them$"):
+        make()
+
+
+@pytest.mark.parametrize("terms", [5, None, [["c2p"]], (), ("c2p", "p2c", "c2p"), {"c2p"}])
+def test_terms_are_names(terms: object) -> None:
+    message = f"terms must be 'c2p', 'p2c' or both, got {terms!r}: pass terms=('c2p', 'p2c')"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        posenc.Deberta(2, 4, terms=terms)
+    assert posenc.Deberta(2, 4, terms=["p2c", "c2p"]).scale_factor == 3**-0.5
+
+
+@pytest.mark.parametrize("alpha", ["1", None, True, torch.tensor(1.9), np.array([1.9])])
+@pytest.mark.parametrize("call", [lambda **c: posenc.IRPE(4, **c), partial(posenc.piecewise_index, torch.arange(3))])
+def test_coefficients_are_numbers(call: Callable[..., object], alpha: object) -> None:
+    message = f"alpha must be a number, got {alpha!r}: the paper's are 1.9, 3.8 and 15.2"
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        call(alpha=alpha)
+
+
+def test_coefficients_that_no_table_has() -> None:
+    message = r"^beta must be at most 2 \*\* 16 and gamma 2 \*\* 62, got "
+    with pytest.raises(ValueError, match=message + r"3.8 and 1e\+30: pass smaller ones$"):
+        posenc.IRPE(4, gamma=1e30)
+    with pytest.raises(ValueError, match=message + r"1e\+30 and 15.2: pass smaller ones$"):
+        posenc.IRPE(4, beta=1e30)
+    assert posenc.IRPE(4, alpha=np.float32(1.5), gamma=2**62).side == 7
 
 
 @pytest.mark.parametrize("scheme", ["TransformerXL", "Deberta", "CoPE"])

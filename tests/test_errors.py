@@ -450,7 +450,7 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     "std of NaN": (
         lambda: posenc.Learned(4, 8, std=float("nan")),
         ValueError,
-        "std must be 0 or more and finite, got nan",
+        "std must be finite, got nan: ViT uses 0.02",
     ),
     "a layer of another width": (
         lambda: posenc.SelfAttention(64, 4, posenc.Rotary(8)),

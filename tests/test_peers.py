@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from peers import CHECKED
+from peers import CHECKED, LOOPED
 from posenc import catalog
 
 for place in catalog.PLACES:
@@ -16,6 +16,7 @@ for place in catalog.PLACES:
 @pytest.mark.parametrize("card", catalog.CARDS, ids=lambda card: card.name)
 def test_a_card_names_the_peers_that_its_scheme_is_checked_against(card: catalog.Card) -> None:
     assert set(card.peers) == CHECKED[card.name]
+    assert card.second == LOOPED.get(card.name, "")
     assert bool(card.peers) != bool(card.second), "a scheme has peers, or a second loop in their place"
 
 

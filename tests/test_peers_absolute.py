@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import posenc
-from peers import EPS, GRIDS, PEERS, against, assert_equal, assert_within, draw, encoded, randomize, set_table
+from peers import EPS, GRIDS, PEERS, against, assert_equal, assert_within, beside, draw, encoded, randomize, set_table
 
 pytestmark = PEERS
 
@@ -383,7 +383,7 @@ def test_fourier_bands_equal_timm(shape: tuple[int, ...], linear: bool) -> None:
     assert_within(encoded(ours, ours.dim, posenc.coordinates(places)), theirs, 8 * 2**bands)
 
 
-@against("LearnableFourier")
+@beside("LearnableFourier", "learnable_fourier")
 def test_learnable_fourier_equals_a_second_loop() -> None:
     # No package has it: a loop written apart from the scheme and from its reference.
     from second_loops import learnable_fourier

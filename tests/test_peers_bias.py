@@ -15,6 +15,7 @@ from peers import (
     against,
     assert_equal,
     assert_within,
+    beside,
     draw,
     layer_like,
     randomize,
@@ -424,19 +425,25 @@ WHERE = [
 ]
 
 
+@beside("Kerple", "kerple")
 @pytest.mark.parametrize(("queries", "keys"), WHERE)
 @pytest.mark.parametrize("kind", ["logarithmic", "power"])
 def test_kerple_equals_a_second_loop(kind: str, queries: posenc.Positions, keys: posenc.Positions) -> None:
     second("kerple", randomize(posenc.Kerple(3, kind)), queries, keys, num_heads=3, kind=kind)
 
 
+@beside("Fire", "fire")
 @pytest.mark.parametrize(("queries", "keys"), WHERE)
 @pytest.mark.parametrize("threshold", [4.0, 512.0])
 def test_fire_equals_a_second_loop(threshold: float, queries: posenc.Positions, keys: posenc.Positions) -> None:
     encoding = posenc.Fire(3, hidden=7, threshold=threshold).double()
+    with torch.no_grad():
+        encoding.c.uniform_(-2, 2)
+        encoding.threshold.mul_(torch.empty(1, dtype=torch.float64).uniform_(-2, 2))
     second("fire", encoding, queries, keys, num_heads=3, hidden=7)
 
 
+@beside("Sandwich", "sandwich")
 @pytest.mark.parametrize(("queries", "keys"), WHERE)
 @pytest.mark.parametrize("dim", [2, 10, 128])
 def test_sandwich_equals_a_second_loop(dim: int, queries: posenc.Positions, keys: posenc.Positions) -> None:

@@ -16,6 +16,7 @@ from peers import (
     against,
     assert_equal,
     assert_within,
+    beside,
     draw,
     layer_like,
     randomize,
@@ -617,6 +618,7 @@ def test_deberta_attention_equals_v1_layer(terms: tuple[str, ...], head_dim: int
 # --- iRPE: no package has it; a second loop, written from the paper ---
 
 
+@beside("IRPE", "irpe")
 @pytest.mark.parametrize("shape", [*GRIDS, (2, 9)])
 @pytest.mark.parametrize("heads", [None, 3])
 @pytest.mark.parametrize("method", ["product", "cross"])

@@ -383,7 +383,7 @@ def test_numbers_of_another_library_are_taken_over_or_refused() -> None:
     assert encoding.table.requires_grad
     refused = [
         ({"weights": weights}, "sideways", "source of a Foreign must be one of of another name, upside down, got 'sid"),
-        ({}, "upside down", "'upside down' must have a tensor 'weights', got none: pass the state of that module"),
+        ({}, "upside down", "must have a tensor 'weights', got none: pass the state of the module that has it, this"),
         ({"layer.weights": weights}, "upside down", "got none: pass prefix='layer.'"),
         ({"weights": weights[:3]}, "upside down", r"table of this Foreign has shape \(4, 32\), got \(3, 32\)"),
         ({"weights": weights}, "of another name", r"Foreign has \['table'\], got numbers for \['tables'\]"),
@@ -392,7 +392,7 @@ def test_numbers_of_another_library_are_taken_over_or_refused() -> None:
         with pytest.raises(ValueError, match=message):
             encoding.load_foreign(state, source)
     assert torch.equal(encoding.table, weights.flip(0))
-    with pytest.raises(ValueError, match="source of a Sinusoidal must be one of none, got"):
+    with pytest.raises(ValueError, match="Sinusoidal has no trained numbers and nothing to load, got 'swin'"):
         posenc.Sinusoidal(4).load_foreign({}, "swin")
 
 

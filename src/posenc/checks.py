@@ -29,13 +29,13 @@ def whole(name: str, value: Any, least: int = 0) -> int:
 
 def real(name: str, value: Any, advice: str = "pass an int or a float") -> float:
     """A finite real number, also where it is NumPy's; True is none."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real | torch.SymFloat | torch.SymInt):
         raise TypeError(f"{name} must be a number, got {value!r}: {advice}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if not math.isfinite(number):
+    if not -math.inf < number < math.inf:
         raise ValueError(f"{name} must be finite, got {number}: {advice}")
     return number
 

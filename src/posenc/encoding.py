@@ -11,13 +11,14 @@ To add a scheme is to subclass the class of its place and write its one function
 Evaluated at positions, an encoding of the middle three gives a `Term`, which every layer of a model can share.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from posenc.foreign import ForeignState, take_over
 from posenc.layout import Device, Positions
 from posenc.relative import Relative
 from posenc.term import Term
@@ -31,6 +32,7 @@ __all__ = [
     "require_axes",
     "require_device",
     "require_heads",
+    "require_pair",
     "require_positions",
     "require_real",
 ]
@@ -46,7 +48,7 @@ class Encoding(nn.Module):
     axes: int = 1
     num_heads: int | None = None
     """Number of heads that the encoding has numbers for, or None where any number share them."""
-    foreign: ClassVar[Mapping[str, Callable[[Any, Mapping[str, Tensor]], dict[str, Tensor]]]] = {}
+    foreign: ClassVar[Mapping[str, Callable[[Any, ForeignState], dict[str, Tensor]]]] = {}
     """Where trained numbers may come from: source -> what turns its state into this module's, beside the scheme."""
 
     def check(self, relative: Relative) -> None:
@@ -79,27 +81,11 @@ class Encoding(nn.Module):
 
         `state` holds tensors by the names that `source` saves them under, after `prefix`; other names are left alone.
 
-        Raises ValueError for a source that this scheme does not know, a name that is missing, and a shape that does not
-        fit this encoding.
+        Raises ValueError for a source that this scheme does not know, a name that is missing, a shape or an option that
+        does not fit this encoding, and numbers that are not finite here; TypeError for what are no real numbers.
+        Nothing is written then.
         """
-        name = type(self).__name__
-        if source not in self.foreign:
-            known = ", ".join(sorted(self.foreign)) or "none"
-            raise ValueError(f"source of a {name} must be one of {known}, got {source!r}: pass one of them")
-        own = self.state_dict()
-        given = self.foreign[source](self, _Foreign(state, source, prefix))
-        if own.keys() != given.keys():
-            raise ValueError(
-                f"{name} has {sorted(own)}, got numbers for {sorted(given)} from {source!r}: "
-                "make the encoding with the options that it was trained with"
-            )
-        for key, tensor in given.items():
-            if own[key].shape != tensor.shape:
-                raise ValueError(
-                    f"{key} of this {name} has shape {tuple(own[key].shape)}, got {tuple(tensor.shape)} "
-                    f"from {source!r}: make the encoding with the sizes that it was trained with"
-                )
-        self.load_state_dict(given)
+        take_over(self, self.foreign, state, source, prefix)
         return self
 
     def _evaluate(self, relative: Relative, device: Device, dtype: torch.dtype) -> Term:
@@ -115,30 +101,6 @@ def exact_arithmetic(device: Device) -> AbstractContextManager[object]:
     """Arithmetic in the dtypes that are written: what autocast would narrow is position, and stays exact."""
     kind = torch.empty(0, device=device).device.type
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
-
-
-class _Foreign(Mapping[str, Tensor]):
-    """Another library's state: a name that is missing is an error that says so."""
-
-    def __init__(self, state: Mapping[str, Tensor], source: str, prefix: str) -> None:
-        self._state, self._source, self._prefix = state, source, prefix
-
-    def __getitem__(self, name: str) -> Tensor:
-        found = self._state.get(self._prefix + name)
-        if not isinstance(found, Tensor):
-            near = sorted(key for key in self._state if key.endswith(name.rpartition(".")[2]))
-            hint = f"pass prefix={near[0].removesuffix(name)!r}" if near else "pass the state of that module"
-            raise ValueError(f"{self._source!r} must have a tensor {self._prefix + name!r}, got none: {hint}")
-        return found.detach()
-
-    def __contains__(self, name: object) -> bool:
-        return f"{self._prefix}{name}" in self._state
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(self._prefix) for name in self._state if name.startswith(self._prefix))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 def deal(total: int, axes: int) -> list[int]:
@@ -196,6 +158,17 @@ def require_heads(name: str, x: Tensor, head_dim: int, scheme: str, num_heads: i
     if num_heads is not None and x.shape[1] != num_heads:
         raise ValueError(
             f"{scheme} was made for {num_heads} heads, got {x.shape[1]} in {name}: make it with num_heads={x.shape[1]}"
+        )
+
+
+def require_pair(q: Tensor, k: Tensor) -> None:
+    """Raise where queries and keys are not of one device, dtype and batch, or their heads do not go together."""
+    about = [f"{x.dtype} {tuple(x.shape)} on {x.device}" for x in (q, k)]
+    if k.device != q.device or k.dtype != q.dtype or k.shape[0] != q.shape[0]:
+        raise ValueError(f"q and k must be of one device, dtype and batch, got {about[0]}, {about[1]}: convert one")
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"heads of k must divide those of q, got {k.shape[1]} and {q.shape[1]}: group the queries evenly"
         )
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from posenc.checks import sizes, whole
+from posenc.checks import flag, sizes, whole
 
 __all__ = ["resize_table"]
 
@@ -56,6 +56,7 @@ def resize_table(
         )
     if mode not in ("bicubic", "linear", "nearest"):
         raise ValueError(f"mode must be 'bicubic', 'linear' or 'nearest', got {mode!r}: pass one of them")
+    antialias = flag("antialias", antialias)
     if before == after:
         return table.clone()
     cells = table[prefix:].to(torch.promote_types(table.dtype, torch.float32)).reshape(*before, -1)

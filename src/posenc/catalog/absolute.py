@@ -152,6 +152,6 @@ CARDS = (
             {"dim": 24, "axes": 2, "features": 8, "hidden": 9, "scale": 0.3},
             {"dim": 16, "axes": 3, "features": 12, "hidden": 6, "scale": 0.3},
         ),
-        second="tests/second_loops.py::learnable_fourier",
+        second="second_loops.learnable_fourier",
     ),
 )

@@ -1,7 +1,6 @@
 """Absolute encodings: position -> vector, added to the embeddings."""
 
 import math
-from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import ClassVar, Literal
 
@@ -9,9 +8,10 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from posenc.checks import sizes, whole
+from posenc.checks import flag, real, sizes, whole
 from posenc.embedding import Absolute
 from posenc.encoding import deal
+from posenc.foreign import ForeignState
 from posenc.layout import Positions
 from posenc.positions import grid
 from posenc.relative import Relative
@@ -57,7 +57,8 @@ class Sinusoidal(Absolute):
         if layout not in ("interleaved", "concatenated"):
             raise ValueError(f"layout must be 'interleaved' or 'concatenated', got {layout!r}: pass one of the two")
         require_base(base)
-        order = tuple(range(axes)) if axis_order is None else tuple(whole("axis_order", axis) for axis in axis_order)
+        given = axis_order if isinstance(axis_order, SequenceOf) else (axis_order,)
+        order = tuple(range(axes)) if axis_order is None else tuple(whole("axis_order", axis) for axis in given)
         if sorted(order) != list(range(axes)):
             raise ValueError(f"axis_order must name each of the {axes} axes once, got {order}: for MAE pass (1, 0)")
         self.dim, self.axes, self.base, self.layout, self.axis_order = dim, axes, float(base), layout, order
@@ -105,9 +106,10 @@ class Learned(Absolute):
     ) -> None:
         super().__init__()
         self.shape, self.dim, self.prefix = sizes("shape", shape), whole("dim", dim, 1), whole("prefix", prefix)
-        self.axes, self.std, self.truncated = len(self.shape), std, truncated
-        if not 0 <= std < math.inf:
-            raise ValueError(f"std must be 0 or more and finite, got {std}: ViT uses 0.02")
+        self.axes, self.truncated = len(self.shape), flag("truncated", truncated)
+        self.std = real("std", std, "ViT uses 0.02")
+        if self.std < 0:
+            raise ValueError(f"std must be 0 or more, got {std}: ViT uses 0.02")
         self.table = nn.Parameter(torch.empty(self.prefix + math.prod(self.shape), self.dim))
         self.reset_parameters()
 
@@ -148,16 +150,16 @@ class Learned(Absolute):
     def prefix_vectors(self) -> Float[Tensor, "prefix dim"] | None:
         return self.table[: self.prefix] if self.prefix else None
 
-    def _from_timm(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_timm(self, state: ForeignState) -> dict[str, Tensor]:
         return {"table": state["pos_embed"].squeeze(0)}
 
-    def _from_transformers(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_transformers(self, state: ForeignState) -> dict[str, Tensor]:
         return {"table": state["position_embeddings"].squeeze(0)}
 
-    def _from_bert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_bert(self, state: ForeignState) -> dict[str, Tensor]:
         return {"table": state["position_embeddings.weight"]}
 
-    def _from_bart(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_bart(self, state: ForeignState) -> dict[str, Tensor]:
         return {"table": state["embed_positions.weight"]}
 
     foreign: ClassVar = {

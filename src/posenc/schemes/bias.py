@@ -1,13 +1,14 @@
 """Bias encodings that are a formula of distance: ALiBi, KERPLE, Sandwich."""
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from posenc.checks import whole
+from posenc.checks import flag, whole
+from posenc.foreign import ForeignState
 from posenc.inside import BiasEncoding
 from posenc.layout import Device
 from posenc.sinusoid import geometric
@@ -28,6 +29,8 @@ class ALiBi(BiasEncoding):
 
     Raises ValueError for fewer than one head.
 
+    `load_foreign` reads "x_transformers", the `learned_logslopes` of its earlier releases, `[heads, 1, 1]`.
+
     >>> posenc.ALiBi(2)(posenc.sequence(3)).shape
     torch.Size([2, 3, 3])
 
@@ -37,8 +40,8 @@ class ALiBi(BiasEncoding):
     def __init__(self, num_heads: int, signed: bool = False, learned: bool = False) -> None:
         super().__init__()
         self.num_heads: int = whole("num_heads", num_heads, 1)
-        self.signed, self.learned = signed, learned
-        if learned:
+        self.signed, self.learned = flag("signed", signed), flag("learned", learned)
+        if self.learned:
             self.slopes = nn.Parameter(torch.empty(self.num_heads))
             self.reset_parameters()
 
@@ -55,6 +58,11 @@ class ALiBi(BiasEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, signed={self.signed}, learned={self.learned}"
+
+    def _from_x_transformers(self, state: ForeignState) -> dict[str, Tensor]:
+        return {"slopes": state.shaped("learned_logslopes", self.num_heads, 1, 1).flatten().exp()}
+
+    foreign: ClassVar = {"x_transformers": _from_x_transformers}
 
 
 def alibi_slopes(num_heads: int, device: Device = None) -> Float[Tensor, "h"]:
@@ -83,12 +91,15 @@ class Kerple(BiasEncoding):
 
     What is trained is `raw_r1` and `raw_r2`, `[heads]`, so that the kernel's numbers stay where they must:
     `r1 = softplus(raw_r1) > 0`; `r2 = softplus(raw_r2) > 0`, or `2 sigmoid(raw_r2)` between 0 and 2 for the power.
+    A saved state does not say which kind it is of.
 
     Args:
         num_heads: number of heads.
         kind: "logarithmic" (the better of the two in the paper) or "power" (ALiBi where r2 is 1).
 
     Raises ValueError for another kind.
+
+    `load_foreign` reads "kerple", the authors' `bias_p` and `bias_a`, `[heads, 1, 1]`.
 
     >>> posenc.Kerple(4)(posenc.sequence(3)).shape
     torch.Size([4, 3, 3])
@@ -127,6 +138,18 @@ class Kerple(BiasEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, kind={self.kind!r}"
+
+    def _from_kerple(self, state: ForeignState) -> dict[str, Tensor]:
+        # the authors' -bias_p log(1 + bias_a n), and -bias_a n ** bias_p; they clamp both before each use
+        size = self.num_heads, 1, 1
+        p, a = (state.shaped(name, *size).flatten().double().clamp(min=0.01) for name in ("bias_p", "bias_a"))
+        if self.kind == "logarithmic":
+            return {"raw_r1": _inverse_softplus(p), "raw_r2": _inverse_softplus(a)}
+        if (p >= 2).any():
+            raise ValueError(f"bias_p of the power kernel must be below 2, got {float(p.max()):g}: pass another layer")
+        return {"raw_r1": _inverse_softplus(a), "raw_r2": (p / 2).logit()}
+
+    foreign: ClassVar = {"kerple": _from_kerple}
 
 
 class Sandwich(BiasEncoding):

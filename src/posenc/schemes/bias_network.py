@@ -1,7 +1,6 @@
 """Bias encodings that are a small trained network of relative position: log-CPB (Swin-v2) and FIRE."""
 
 import math
-from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import ClassVar
 
@@ -10,8 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from posenc.checks import sizes, whole
+from posenc.checks import real, sizes, whole
 from posenc.encoding import arithmetic_dtype
+from posenc.foreign import ForeignState
 from posenc.inside import BiasEncoding
 
 __all__ = ["ContinuousPositionBias", "Fire"]
@@ -77,12 +77,12 @@ class ContinuousPositionBias(BiasEncoding):
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.shape}, pretrained_shape={self.pretrained_shape}"
 
-    def _from_swinv2(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_swinv2(self, state: ForeignState) -> dict[str, Tensor]:
         # transformers calls the network by its full name, timm and the authors by initials
         name = "cpb_mlp" if "cpb_mlp.0.weight" in state else "continuous_position_bias_mlp"
         return _layers(state, f"{name}.0", f"{name}.2")
 
-    def _from_timm(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_timm(self, state: ForeignState) -> dict[str, Tensor]:
         return _layers(state, "mlp.fc1", "mlp.fc2")
 
     foreign: ClassVar = {"swinv2": _from_swinv2, "timm": _from_timm}
@@ -104,6 +104,10 @@ class Fire(BiasEncoding):
         hidden: width of the network.
         threshold: L to begin with, in tokens, more than 0 and finite.
 
+    The paper's listing trains a factor of a fixed threshold, which moves it so many times faster: for the same training
+    give `threshold` a learning rate of its own, or keep it. `load_foreign` reads "fire", the names of that listing
+    (`mlp.0`, `mlp.2`, `c`, `L_multiplier`, `init_L`).
+
     Raises ValueError for another threshold.
 
     >>> posenc.Fire(num_heads=3)(posenc.sequence(5)).shape
@@ -117,13 +121,11 @@ class Fire(BiasEncoding):
 
     def __init__(self, num_heads: int, hidden: int = 32, threshold: float = 512.0) -> None:
         super().__init__()
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
-            raise TypeError(f"threshold must be a number of tokens, got {threshold!r}: the paper has 512")
-        if not 0 < threshold < math.inf:
-            raise ValueError(f"threshold must be more than 0 and finite, got {threshold}: the paper has 512")
+        self.first_threshold = real("threshold", threshold, "the paper has 512")
+        if self.first_threshold <= 0:
+            raise ValueError(f"threshold must be more than 0, got {threshold}: the paper has 512")
         self.num_heads: int = whole("num_heads", num_heads, 1)
         width = whole("hidden", hidden, 1)
-        self.first_threshold = float(threshold)
         self.hidden, self.output = nn.Linear(1, width), nn.Linear(width, self.num_heads)
         self.c, self.threshold = nn.Parameter(torch.empty(1)), nn.Parameter(torch.empty(1))
         self.reset_parameters()
@@ -148,6 +150,19 @@ class Fire(BiasEncoding):
     def extra_repr(self) -> str:
         return f"{self.num_heads}, threshold={self.first_threshold}"
 
+    def _from_fire(self, state: ForeignState) -> dict[str, Tensor]:
+        # the paper's listing trains a factor of a fixed threshold
+        return {
+            "hidden.weight": state["mlp.0.weight"],
+            "hidden.bias": state["mlp.0.bias"],
+            "output.weight": state["mlp.2.weight"],
+            "output.bias": state["mlp.2.bias"],
+            "c": state.shaped("c")[None],
+            "threshold": (state.shaped("L_multiplier") * state.shaped("init_L"))[None],
+        }
+
+    foreign: ClassVar = {"fire": _from_fire}
+
 
 def _network(features: Float[Tensor, "*b n"], hidden: nn.Linear, output: nn.Linear) -> Float[Tensor, "h *b"]:
     """Linear, ReLU, linear, in the dtype of the features: a cast module's own is too narrow."""
@@ -160,7 +175,8 @@ def _wide(layer: nn.Linear, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     return layer.weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
-def _layers(state: Mapping[str, Tensor], hidden: str, output: str) -> dict[str, Tensor]:
+def _layers(state: ForeignState, hidden: str, output: str) -> dict[str, Tensor]:
+    state.without(f"{output}.bias", "a bias of the output (timm's mode 'cr')")
     return {
         "hidden.weight": state[f"{hidden}.weight"],
         "hidden.bias": state[f"{hidden}.bias"],

@@ -1,6 +1,5 @@
 """Bias encodings with a trained table: T5's buckets of distances, and a number for each relative position."""
 
-from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import ClassVar
 
@@ -8,7 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from posenc.checks import sizes, whole
+from posenc.buckets import bucket_of, whole_lags
+from posenc.checks import flag, sizes, whole
+from posenc.foreign import ForeignState
 from posenc.inside import BiasEncoding
 from posenc.relative import Relative, table_size
 
@@ -39,6 +40,7 @@ class T5Bias(BiasEncoding):
     ) -> None:
         super().__init__()
         num_buckets, max_distance = whole("num_buckets", num_buckets, 2), whole("max_distance", max_distance, 1)
+        bidirectional = flag("bidirectional", bidirectional)
         _thresholds(num_buckets, max_distance, bidirectional)
         self.num_heads: int = whole("num_heads", num_heads, 1)
         self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
@@ -58,8 +60,9 @@ class T5Bias(BiasEncoding):
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.num_buckets}, {self.max_distance}, bidirectional={self.bidirectional}"
 
-    def _from_t5(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"table": state["relative_attention_bias.weight"].T}  # the buckets are the same; `t5_bucket` turns signs
+    def _from_t5(self, state: ForeignState) -> dict[str, Tensor]:
+        # the buckets are the same; `t5_bucket` turns signs
+        return {"table": state["relative_attention_bias.weight"].transpose(-2, -1)}
 
     foreign: ClassVar = {"t5": _from_t5}
 
@@ -80,11 +83,10 @@ def t5_bucket(
 
     Raffel et al., T5, 2019, arXiv:1910.10683.
     """
-    if relative.is_floating_point() or relative.is_complex() or relative.dtype == torch.bool:
-        raise TypeError(f"relative must be integer for T5 buckets, got {relative.dtype}: round it first")
-    borders = torch.tensor(_thresholds(num_buckets, max_distance, bidirectional), device=relative.device)
+    relative, bidirectional = whole_lags(relative, "T5 buckets"), flag("bidirectional", bidirectional)
+    num_buckets, max_distance = whole("num_buckets", num_buckets, 2), whole("max_distance", max_distance, 1)
     distance = relative.abs() if bidirectional else relative.clamp(min=0)  # keys ahead count as distance 0
-    bucket = torch.bucketize(distance, borders, right=True)
+    bucket = bucket_of(distance, _thresholds(num_buckets, max_distance, bidirectional))
     return bucket + (relative < 0) * (num_buckets // 2) if bidirectional else bucket
 
 
@@ -115,7 +117,8 @@ def _thresholds(num_buckets: int, max_distance: int, bidirectional: bool) -> lis
 class RelativePositionBias(BiasEncoding):
     """A trained number for each head and relative position in a window: `b[h, i, j] = table[h, index(i - j)]`.
 
-    `index` is row-major over (relative + size - 1). `table` is `[heads, prod(2 size - 1)]`.
+    `index` is row-major over (relative + size - 1). `table` is `[heads, prod(2 size - 1)]`; a saved state does not say
+    the window, nor whether it is symmetric, and one of another window with as many entries fits too.
 
     Args:
         num_heads: number of heads.
@@ -147,11 +150,12 @@ class RelativePositionBias(BiasEncoding):
         super().__init__()
         self.shape = sizes("shape", shape)
         self.num_heads: int = whole("num_heads", num_heads, 1)
-        self.axes, self.prefix_bias, self.symmetric = len(self.shape), prefix_bias, symmetric
-        self.windowed = self.hides = windowed
-        entries = torch.Size(self.shape).numel() if symmetric else table_size(self.shape)
+        self.axes, self.prefix_bias = len(self.shape), flag("prefix_bias", prefix_bias)
+        self.symmetric = flag("symmetric", symmetric)
+        self.windowed = self.hides = flag("windowed", windowed)
+        entries = torch.Size(self.shape).numel() if self.symmetric else table_size(self.shape)
         self.table = nn.Parameter(torch.empty(self.num_heads, entries))
-        if prefix_bias:
+        if self.prefix_bias:
             self.prefix_table = nn.Parameter(torch.empty(self.num_heads, 3))
         self.reset_parameters()
 
@@ -185,27 +189,37 @@ class RelativePositionBias(BiasEncoding):
         options = [name for name in ("prefix_bias", "symmetric", "windowed") if getattr(self, name)]
         return ", ".join([f"{self.num_heads}, {self.shape}", *(f"{name}=True" for name in options)])
 
-    def _from_swin(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_swin(self, state: ForeignState) -> dict[str, Tensor]:
         # Swin's index is relative + (size - 1) on each axis, row-major: our order
-        return {"table": state["relative_position_bias_table"].T}
+        state.trained_with(self, symmetric=False)
+        return {"table": state["relative_position_bias_table"].transpose(-2, -1)}
 
-    def _from_beit(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_beit(self, state: ForeignState) -> dict[str, Tensor]:
         # three rows more: class token to token, token to class token, class token to itself
-        table = state["relative_position_bias_table"].T
+        state.trained_with(self, symmetric=False)
+        table = state["relative_position_bias_table"].transpose(-2, -1)
         return {"table": table[:, :-3], "prefix_table": table[:, -3:]}
 
-    def _from_timm(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_timm(self, state: ForeignState) -> dict[str, Tensor]:
         return self._from_beit(state) if self.prefix_bias else self._from_swin(state)
 
-    def _from_levit(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_levit(self, state: ForeignState) -> dict[str, Tensor]:
         # numbered as a query in the first corner meets the keys: row-major over absolute relative positions
+        state.trained_with(self, symmetric=True)
         return {"table": state["attention_biases"]}
 
-    def _from_maxvit(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"table": _turned(state["relative_position_bias_table"])}
+    def _from_maxvit(self, state: ForeignState) -> dict[str, Tensor]:
+        return {"table": self._turned(state, "relative_position_bias_table")}
 
-    def _from_natten(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"table": _turned(state["rpb"])}
+    def _from_natten(self, state: ForeignState) -> dict[str, Tensor]:
+        state.trained_with(self, windowed=True)
+        return {"table": self._turned(state, "rpb")}
+
+    def _turned(self, state: ForeignState, name: str) -> Float[Tensor, "h entries"]:
+        """A table with an axis for each axis of the window, ascending by key - query, in our order."""
+        state.trained_with(self, symmetric=False)
+        table = state.shaped(name, self.num_heads, *(2 * size - 1 for size in self.shape))
+        return table.flip(*range(1, table.ndim)).flatten(1)
 
     foreign: ClassVar = {
         "beit": _from_beit,
@@ -215,8 +229,3 @@ class RelativePositionBias(BiasEncoding):
         "swin": _from_swin,
         "timm": _from_timm,
     }
-
-
-def _turned(table: Float[Tensor, "h *lags"]) -> Float[Tensor, "h entries"]:
-    """A table with an axis for each axis of the window, ascending by key - query, in our order."""
-    return table.flip(*range(1, table.ndim)).flatten(1)

@@ -1,6 +1,5 @@
 """Conditional encodings: neighbourhood -> vector, added to the embeddings."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -8,9 +7,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from posenc.checks import whole
+from posenc.checks import flag, whole
 from posenc.embedding import Conditional
 from posenc.encoding import arithmetic_dtype, exact_arithmetic
+from posenc.foreign import ForeignState
 
 __all__ = ["ConditionalEncoding"]
 
@@ -48,6 +48,7 @@ class ConditionalEncoding(Conditional):
             raise ValueError(f"kernel_size must be odd, got {kernel_size}: CPVT uses 3")
         if axes not in _CONVOLUTIONS:
             raise ValueError(f"axes must be 1, 2 or 3 for a convolution, got {axes}: fold the others into the batch")
+        causal = flag("causal", causal)
         if causal and axes > 1:
             raise ValueError(f"causal is for one axis, got axes={axes}: a grid has no order to be causal in")
         self.dim, self.kernel_size, self.axes, self.causal = dim, kernel_size, axes, causal
@@ -62,10 +63,10 @@ class ConditionalEncoding(Conditional):
             convolved: Tensor = _FUNCTIONS[self.axes](around, weight.to(dtype), bias.to(dtype), groups=self.dim)
         return convolved
 
-    def _from_block(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_block(self, state: ForeignState) -> dict[str, Tensor]:
         return {"convolution.weight": state["proj.0.weight"], "convolution.bias": state["proj.0.bias"]}
 
-    def _from_projection(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_projection(self, state: ForeignState) -> dict[str, Tensor]:
         return {"convolution.weight": state["proj.weight"], "convolution.bias": state["proj.bias"]}
 
     foreign: ClassVar = {

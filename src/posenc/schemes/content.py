@@ -1,6 +1,5 @@
 """Content encodings: relative position -> a vector that meets the query, or joins the values."""
 
-from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import ClassVar
@@ -9,7 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from posenc.checks import sizes, whole
+from posenc.checks import flag, sizes, whole
+from posenc.foreign import ForeignState
 from posenc.inside import ContentEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
@@ -48,10 +48,10 @@ class Shaw(ContentEncoding):
     def __init__(self, head_dim: int, max_distance: int, num_heads: int | None = None, values: bool = True) -> None:
         super().__init__()
         self.head_dim, self.num_heads = whole("head_dim", head_dim, 1), _heads(num_heads)
-        self.max_distance, self.with_values = whole("max_distance", max_distance, 1), values
+        self.max_distance, self.with_values = whole("max_distance", max_distance, 1), flag("values", values)
         size = (self.num_heads or 1, 2 * self.max_distance + 1, self.head_dim)
         self.key_table = nn.Parameter(torch.empty(size))
-        if values:
+        if self.with_values:
             self.value_table = nn.Parameter(torch.empty(size))
         self.reset_parameters()
 
@@ -73,7 +73,7 @@ class Shaw(ContentEncoding):
     def extra_repr(self) -> str:
         return f"{self.head_dim}, {self.max_distance}, num_heads={self.num_heads}, values={self.with_values}"
 
-    def _from_wav2vec2_bert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_wav2vec2_bert(self, state: ForeignState) -> dict[str, Tensor]:
         rows = state["distance_embedding.weight"]  # ascending in key - query, from -left to right
         left, right = self.max_distance, rows.shape[0] - 1 - self.max_distance
         if not 0 <= right <= left:
@@ -84,7 +84,7 @@ class Shaw(ContentEncoding):
         theirs = torch.arange(left, -left - 1, -1, device=rows.device).clamp(max=right)  # key - query
         return {"key_table": rows[theirs + left][None]}
 
-    def _from_vits(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_vits(self, state: ForeignState) -> dict[str, Tensor]:
         return {"key_table": state["emb_rel_k"].flip(1), "value_table": state["emb_rel_v"].flip(1)}
 
     foreign: ClassVar = {"shaw": _from_wav2vec2_bert, "wav2vec2_bert": _from_wav2vec2_bert, "vits": _from_vits}
@@ -128,10 +128,10 @@ class RelativeLogits(ContentEncoding):
     ) -> None:
         super().__init__()
         self.shape = sizes("shape", shape)
+        self.causal, self.scaled = flag("causal", causal), flag("scaled", scaled)
         if causal and len(self.shape) > 1:
             raise ValueError(f"causal is for one axis, got shape {self.shape}: pass a number of tokens")
         self.head_dim, self.axes, self.num_heads = whole("head_dim", head_dim, 1), len(self.shape), _heads(num_heads)
-        self.causal, self.scaled = causal, scaled
         rows = [size if causal else 2 * size - 1 for size in self.shape]
         self.tables = nn.ParameterList(
             nn.Parameter(torch.empty(self.num_heads or 1, count, self.head_dim)) for count in rows
@@ -157,14 +157,16 @@ class RelativeLogits(ContentEncoding):
     def extra_repr(self) -> str:
         return f"{self.head_dim}, {self.shape}, num_heads={self.num_heads}, causal={self.causal}, scaled={self.scaled}"
 
-    def _from_sam(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_sam(self, state: ForeignState) -> dict[str, Tensor]:
+        state.trained_with(self, scaled=False)
         return {f"tables.{axis}": state[f"rel_pos_{letter}"][None] for axis, letter in enumerate("hw")}
 
-    def _from_botnet(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_botnet(self, state: ForeignState) -> dict[str, Tensor]:
         names = "height_rel", "width_rel"  # ascending in key - query
         return {f"tables.{axis}": state[name].flip(0)[None] for axis, name in enumerate(names)}
 
-    def _from_self_attention_cv(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_self_attention_cv(self, state: ForeignState) -> dict[str, Tensor]:
+        state.trained_with(self, causal=False)
         rows = state["rel_pos_emb"].flip(-2)  # ascending in key - query, [rows, d] or [heads, rows, d]
         return {"tables.0": rows if rows.ndim == 3 else rows[None]}
 

@@ -1,6 +1,5 @@
 """Contextual position: how many of the keys between a key and its query count, as the query itself sees them."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -8,7 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from posenc.checks import whole
+from posenc.checks import flag, whole
+from posenc.foreign import ForeignState
 from posenc.inside import ContentEncoding
 from posenc.layout import Device
 from posenc.mask import Visibility
@@ -56,7 +56,7 @@ class CoPE(ContentEncoding):
         super().__init__()
         self.head_dim, self.max_position = whole("head_dim", head_dim, 1), whole("max_position", max_position, 1)
         self.num_heads = None if num_heads is None else whole("num_heads", num_heads, 1)
-        self.scaled = scaled
+        self.scaled = flag("scaled", scaled)
         self.table = nn.Parameter(torch.empty(self.num_heads or 1, self.max_position, self.head_dim))
         self.reset_parameters()
 
@@ -71,11 +71,13 @@ class CoPE(ContentEncoding):
     def extra_repr(self) -> str:
         return f"{self.head_dim}, {self.max_position}, num_heads={self.num_heads}, scaled={self.scaled}"
 
-    def _from_x_transformers(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_x_transformers(self, state: ForeignState) -> dict[str, Tensor]:
+        state.without("talking_heads.weight", "heads that mix before they count")
+        state.without("positions", "a soft choice of rows")
         return {"table": state["pos_emb"][None]}
 
-    def _from_cope(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"table": state["pos_emb"].mT}
+    def _from_cope(self, state: ForeignState) -> dict[str, Tensor]:
+        return {"table": state["pos_emb"].transpose(-2, -1)}
 
     foreign: ClassVar = {"x_transformers": _from_x_transformers, "cope": _from_cope}
 

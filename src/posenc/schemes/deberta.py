@@ -1,7 +1,7 @@
 """DeBERTa: vectors by relative position that meet the queries, and others that meet the keys."""
 
-from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import permutations
 from typing import ClassVar
 
 import torch
@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from posenc.checks import whole
+from posenc.buckets import bucket_of, whole_lags
+from posenc.checks import flag, whole
+from posenc.foreign import ForeignState
 from posenc.inside import ContentEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
@@ -68,9 +70,9 @@ class Deberta(ContentEncoding):
         self.num_heads: int = whole("num_heads", num_heads, 1)
         self.head_dim = whole("head_dim", head_dim, 1)
         self.buckets = None if buckets is None else whole("buckets", buckets)
-        self.max_distance, self.published = whole("max_distance", max_distance, 1), published
-        self.terms = (terms,) if isinstance(terms, str) else tuple(terms)
-        if not self.terms or len(set(self.terms)) < len(self.terms) or not set(self.terms) <= TERMS.keys():
+        self.max_distance, self.published = whole("max_distance", max_distance, 1), flag("published", published)
+        self.terms = (terms,) if isinstance(terms, str) else tuple(terms) if isinstance(terms, SequenceOf) else ()
+        if self.terms not in [*permutations(TERMS, 1), *permutations(TERMS)]:
             raise ValueError(f"terms must be 'c2p', 'p2c' or both, got {terms!r}: pass terms=('c2p', 'p2c')")
         self._borders = [] if self.buckets is None else _borders(self.buckets, self.max_distance)
         self.scale_factor = (1 + len(self.terms)) ** -0.5
@@ -115,7 +117,8 @@ class Deberta(ContentEncoding):
         sizes = f"{self.num_heads}, {self.head_dim}, buckets={self.buckets}, max_distance={self.max_distance}"
         return f"{sizes}, terms={self.terms}, published={self.published}"
 
-    def _from_v2(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_v2(self, state: ForeignState) -> dict[str, Tensor]:
+        state.trained_with(self, published=False)
         vectors = state["rel_embeddings.weight"].double()
         if "LayerNorm.weight" in state:
             weight, bias = state["LayerNorm.weight"].double(), state["LayerNorm.bias"].double()
@@ -124,24 +127,24 @@ class Deberta(ContentEncoding):
         for table, side in (TERMS[term] for term in self.terms):
             name = {"query": "key_proj", "key": "query_proj"}[side]  # a vector that meets the query is a key's
             name = f"pos_{name}" if f"pos_{name}.weight" in state else name
-            tables[table] = self._projected(vectors, state[f"{name}.weight"], state[f"{name}.bias"])
+            tables[table] = self._projected(state, vectors, name)
         return tables
 
-    def _from_v1(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_v1(self, state: ForeignState) -> dict[str, Tensor]:
+        state.trained_with(self, published=False, buckets=None)
         vectors, tables = state["rel_embeddings.weight"].double(), {}
         if "c2p" in self.terms:
-            tables["key_table"] = self._projected(vectors, state["pos_proj.weight"], None)
+            tables["key_table"] = self._projected(state, vectors, "pos_proj", biased=False)
         if "p2c" in self.terms:
-            weight, bias = state["pos_q_proj.weight"], state["pos_q_proj.bias"]
-            tables["query_table"] = self._projected(vectors, weight, bias)
+            tables["query_table"] = self._projected(state, vectors, "pos_q_proj")
         return tables
 
-    def _projected(self, vectors: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        rows: Tensor = F.linear(vectors, weight.double(), None if bias is None else bias.double())
-        if rows.shape[-1] != self.num_heads * self.head_dim:
-            return rows  # whose shape is then said to be wrong
-        by_head: Tensor = rows.unflatten(-1, (self.num_heads, self.head_dim))
-        return by_head.transpose(0, 1)
+    def _projected(self, state: ForeignState, vectors: Tensor, name: str, biased: bool = True) -> Tensor:
+        width = self.num_heads * self.head_dim
+        weight = state.shaped(f"{name}.weight", width, vectors.shape[-1]).double()
+        bias = state.shaped(f"{name}.bias", width).double() if biased else None
+        rows: Tensor = F.linear(vectors, weight, bias).unflatten(-1, (self.num_heads, self.head_dim))
+        return rows.transpose(0, 1)
 
     foreign: ClassVar = {"deberta": _from_v2, "deberta_v1": _from_v1}
 
@@ -160,15 +163,13 @@ def deberta_bucket(relative: Int[Tensor, "*b"], buckets: int = 256, max_distance
 
     He et al., DeBERTa, 2020, arXiv:2006.03654, as released for v2.
     """
-    if relative.is_floating_point() or relative.is_complex() or relative.dtype == torch.bool:
-        raise TypeError(f"relative must be integer for DeBERTa's buckets, got {relative.dtype}: round it first")
-    return _bucket(relative, buckets, _borders(whole("buckets", buckets), whole("max_distance", max_distance)))
+    relative, buckets = whole_lags(relative, "DeBERTa's buckets"), whole("buckets", buckets)
+    return _bucket(relative, buckets, _borders(buckets, whole("max_distance", max_distance)))
 
 
 def _bucket(relative: Tensor, buckets: int, borders: list[int]) -> Tensor:
     distance, mid = relative.abs(), buckets // 2
-    beyond = torch.bucketize(distance, torch.tensor(borders, device=relative.device), right=True)
-    return (relative.sign() * (distance.clamp(max=mid) + beyond)).clamp(max=buckets - 1)
+    return (relative.sign() * (distance.clamp(max=mid) + bucket_of(distance, borders))).clamp(max=buckets - 1)
 
 
 def _borders(buckets: int, max_distance: int) -> list[int]:

@@ -1,7 +1,6 @@
 """Fourier features: sines and cosines of directions of the coordinates that are drawn, fixed, or learned."""
 
 import math
-from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, ClassVar, Literal
 
@@ -10,12 +9,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from posenc.checks import sizes, whole
+from posenc.checks import flag, real, sizes, whole
 from posenc.embedding import Absolute
 from posenc.encoding import arithmetic_dtype
+from posenc.foreign import ForeignState
 from posenc.layout import Device
 
 __all__ = ["Fourier", "FourierBands", "LearnableFourier"]
+
+
+_PARTS = ("weight", "bias")
 
 
 class Fourier(Absolute):
@@ -49,9 +52,9 @@ class Fourier(Absolute):
     def __init__(self, dim: int, axes: int = 1, scale: float = 1.0, learnable: bool = False) -> None:
         super().__init__()
         self.dim, self.axes = _even("dim", "Fourier", dim), whole("axes", axes, 1)
-        self.scale, self.learnable = _scale(scale), learnable
+        self.scale, self.learnable = _scale(scale), flag("learnable", learnable)
         drawn = torch.empty(self.axes, self.dim // 2)
-        if learnable:
+        if self.learnable:
             self.frequencies = nn.Parameter(drawn)
         else:
             self.register_buffer("frequencies", drawn)
@@ -66,7 +69,7 @@ class Fourier(Absolute):
         angles = (turns - turns.round()) * (2 * math.pi)  # whole turns are dropped exactly, while they are whole
         return torch.cat([angles.sin(), angles.cos()], -1)
 
-    def _from_sam(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_sam(self, state: ForeignState) -> dict[str, Tensor]:
         published, ported = "positional_encoding_gaussian_matrix", "positional_embedding"
         names = [f"{module}{published}" for module in ("", "pe_layer.", "prompt_encoder.pe_layer.")]
         names += [f"{module}{ported}" for module in ("", "shared_embedding.", "shared_image_embedding.")]
@@ -179,6 +182,9 @@ class LearnableFourier(Absolute):
 
     Raises ValueError for an odd number of features or a scale of 0 or less.
 
+    `load_foreign` reads "learnable_fourier", the names of the copies of the paper's algorithm 1: `Wr.weight`, `mlp.0`
+    and `mlp.2`, with one group.
+
     >>> posenc.LearnableFourier(6, axes=2)(torch.zeros(1, 4, 6), posenc.grid(2, 2).rescaled(0, 1)).shape
     torch.Size([1, 4, 6])
 
@@ -209,6 +215,13 @@ class LearnableFourier(Absolute):
     def extra_repr(self) -> str:
         return f"{self.dim}, axes={self.axes}, features={self.features}, scale={self.scale:g}"
 
+    def _from_listing(self, state: ForeignState) -> dict[str, Tensor]:
+        layers = {"hidden": "mlp.0", "output": "mlp.2"}
+        network = {f"{ours}.{part}": state[f"{theirs}.{part}"] for ours, theirs in layers.items() for part in _PARTS}
+        return {"frequencies": state.shaped("Wr.weight", self.features // 2, self.axes).mT, **network}
+
+    foreign: ClassVar = {"learnable_fourier": _from_listing}
+
 
 def _project(coordinates: Tensor, frequencies: Tensor) -> Tensor:
     """`x W` in float64, summed over the axes."""
@@ -228,11 +241,10 @@ def _even(name: str, scheme: str, value: int) -> int:
 
 
 def _scale(scale: float) -> float:
-    if isinstance(scale, bool) or not isinstance(scale, int | float):
-        raise TypeError(f"scale must be a number, got {scale!r}: pass the spread of the frequencies")
-    if not 0 < scale < math.inf:
-        raise ValueError(f"scale must be more than 0 and finite, got {scale}: pass the spread of the frequencies")
-    return float(scale)
+    number = real("scale", scale, "pass the spread of the frequencies")
+    if number <= 0:
+        raise ValueError(f"scale must be more than 0, got {scale}: pass the spread of the frequencies")
+    return number
 
 
 def _resolution(resolution: int | SequenceOf[int], axes: int) -> tuple[int, ...]:

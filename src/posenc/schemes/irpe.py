@@ -2,7 +2,6 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -10,7 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from posenc.checks import whole
+from posenc.buckets import bucket_of, whole_lags
+from posenc.checks import real, whole
+from posenc.foreign import ForeignState
 from posenc.inside import ContentEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
@@ -63,7 +64,7 @@ class IRPE(ContentEncoding):
         if method not in ("product", "cross"):
             raise ValueError(f"method must be 'product' or 'cross', got {method!r}: pass one of them")
         self._borders = _borders(alpha, beta, gamma)
-        self.alpha, self.beta, self.gamma = alpha, beta, gamma
+        self.alpha, self.beta, self.gamma = float(alpha), float(beta), float(gamma)
         self.head_dim, self.method = whole("head_dim", head_dim, 1), method
         self.num_heads = None if num_heads is None else whole("num_heads", num_heads, 1)
         self.side = 2 * len(self._borders) + 1
@@ -89,7 +90,7 @@ class IRPE(ContentEncoding):
         return [Part("query", axis, table[None], self._row) for axis, table in enumerate(self.tables)]
 
     def _row(self, relative: Int[Tensor, "*b"]) -> Int[Tensor, "*b"]:
-        return _index(relative, self._borders) + len(self._borders)
+        return relative.sign() * bucket_of(relative.abs(), self._borders) + len(self._borders)
 
     def _product_row(self, relative: Int[Tensor, "*b 2"]) -> Int[Tensor, "*b"]:
         rows, columns = self._row(relative).unbind(-1)
@@ -99,11 +100,13 @@ class IRPE(ContentEncoding):
         coefficients = f"alpha={self.alpha:g}, beta={self.beta:g}, gamma={self.gamma:g}"
         return f"{self.head_dim}, {self.method!r}, num_heads={self.num_heads}, {coefficients}"
 
-    def _from_irpe(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_irpe(self, state: ForeignState) -> dict[str, Tensor]:
         if self.method == "product":
-            return {"table": state["lookup_table_weight"].mT}  # theirs is [heads, d, rows]
+            return {"table": state["lookup_table_weight"].transpose(-2, -1)}  # theirs is [heads, d, rows]
         names = "rp_rows", "rp_cols"
-        return {f"tables.{axis}": state[f"{name}.lookup_table_weight"].mT for axis, name in enumerate(names)}
+        return {
+            f"tables.{axis}": state[f"{name}.lookup_table_weight"].transpose(-2, -1) for axis, name in enumerate(names)
+        }
 
     foreign: ClassVar = {"irpe": _from_irpe}
 
@@ -124,19 +127,17 @@ def piecewise_index(
 
     Wu et al., 2021, arXiv:2107.14222, Eq. 18, as released.
     """
-    if relative.is_floating_point() or relative.is_complex() or relative.dtype == torch.bool:
-        raise TypeError(f"relative must be integer for the piecewise index, got {relative.dtype}: round it first")
-    return _index(relative, _borders(alpha, beta, gamma))
-
-
-def _index(relative: Tensor, borders: list[int]) -> Tensor:
-    borders_here = torch.tensor(borders, device=relative.device)
-    return relative.sign() * torch.bucketize(relative.abs(), borders_here, right=True)
+    relative = whole_lags(relative, "the piecewise index")
+    return relative.sign() * bucket_of(relative.abs(), _borders(alpha, beta, gamma))
 
 
 def _borders(alpha: float, beta: float, gamma: float) -> list[int]:
     """The smallest distances of indices 1, ..., floor(beta)."""
-    if not (0 < alpha <= beta < math.inf and alpha < gamma < math.inf and beta >= 1):
+    given = {"alpha": alpha, "beta": beta, "gamma": gamma}
+    alpha, beta, gamma = (real(name, value, "the paper's are 1.9, 3.8 and 15.2") for name, value in given.items())
+    if beta > 2**16 or gamma > 2**62:
+        raise ValueError(f"beta must be at most 2 ** 16 and gamma 2 ** 62, got {beta} and {gamma}: pass smaller ones")
+    if not (0 < alpha <= beta and alpha < gamma and beta >= 1):
         raise ValueError(
             f"alpha, beta and gamma must be 0 < alpha <= beta, alpha < gamma and beta of 1 or more, "
             f"got {alpha}, {beta} and {gamma}: the paper's are 1.9, 3.8 and 15.2"

@@ -1,6 +1,5 @@
 """Rotary with trained frequencies: every head turns with its own mixture of the axes."""
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 
 from posenc.checks import whole
 from posenc.encoding import deal
+from posenc.foreign import ForeignState
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
 from posenc.sinusoid import geometric
@@ -54,7 +54,7 @@ class MixedRotary(RotaryEncoding):
         layout: Literal["half", "interleaved"] = "interleaved",
     ) -> None:
         super().__init__()
-        self.num_heads, self.axes = whole("num_heads", num_heads, 1), whole("axes", axes, 1)
+        self.num_heads, self.axes = num_heads, axes = whole("num_heads", num_heads, 1), whole("axes", axes, 1)
         pairs = self._set_turning(head_dim, base, layout)
         if pairs < axes:
             raise ValueError(
@@ -82,11 +82,11 @@ class MixedRotary(RotaryEncoding):
         """The trained frequencies in float64."""
         return self.table.double()
 
-    def _from_timm(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_timm(self, state: ForeignState) -> dict[str, Tensor]:
         freqs = state["freqs"]  # [2, blocks, heads, pairs]
         return self._turned(self._one_block(freqs) if freqs.ndim == 4 else freqs)
 
-    def _from_rope_vit(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_rope_vit(self, state: ForeignState) -> dict[str, Tensor]:
         freqs = state["freqs"]  # [2, blocks, heads * pairs], in Swin [2, heads * pairs]
         freqs = self._one_block(freqs) if freqs.ndim == 3 else freqs
         if freqs.shape[-1] == self.table[:, 0].numel():

@@ -1,6 +1,5 @@
 """Transformer-XL: projected sinusoids of the relative position, and two trained vectors in place of the query."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from posenc.checks import whole
 from posenc.encoding import arithmetic_dtype
+from posenc.foreign import ForeignState
 from posenc.inside import ContentEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
@@ -88,17 +88,17 @@ class TransformerXL(ContentEncoding):
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.head_dim}, dim={self.dim}, base={self.base:g}"
 
-    def _from_xlnet(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_xlnet(self, state: ForeignState) -> dict[str, Tensor]:
         return {
             "projection": state["r"].permute(1, 2, 0),  # [dim, heads, d]
             "content_bias": state["r_w_bias"],
             "position_bias": state["r_r_bias"],
         }
 
-    def _from_parakeet(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_parakeet(self, state: ForeignState) -> dict[str, Tensor]:
         return self._alternating(state["relative_k_proj.weight"], state["bias_u"], state["bias_v"])
 
-    def _from_conformer(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _from_conformer(self, state: ForeignState) -> dict[str, Tensor]:
         return self._alternating(state["linear_pos.weight"], state["pos_bias_u"], state["pos_bias_v"])
 
     def _alternating(self, weight: Tensor, u: Tensor, v: Tensor) -> dict[str, Tensor]:
