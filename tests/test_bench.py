@@ -1,5 +1,8 @@
 """The benchmark measures what it says. No test here asserts on time."""
 
+import io
+import json
+
 import pytest
 import torch
 
@@ -106,11 +109,30 @@ def test_the_ratio_is_of_medians_and_its_spread_of_pairs(monkeypatch):
         ({"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16, float64, got 'int8'"),
         ({"device": "nowhere"}, "device must be one that torch can use here, got 'nowhere'"),
         ({"schemes": ["Rotary"], "head_dim": 7}, "head_dim must be even"),
+        ({"device": "meta"}, "device must be one that computes, got 'meta', which has no numbers: for example cpu"),
+        ({"schemes": ["IRPE"], "length": 7}, r"length is for schemes of one axis, got 7 \(IRPE has 2\): give the grid"),
+        ({"schemes": ["Rotary"], "length": 10**12}, r"1000000000000 tokens need 476837 GiB for q, k, v and the output"),
+        ({"length": 0}, "length must be 1 or more, got 0"),
+        ({"repeats": 0}, "repeats must be 1 or more, got 0"),
+        ({"heads": 0}, "heads must be 1 or more, got 0"),
     ],
 )
 def test_bad_sizes_are_refused_before_anything_is_measured(options, message):
     with pytest.raises(ValueError, match=message):
         bench.measure(**(SMALL | options))
+
+
+def test_what_does_not_fit_in_memory_says_so(monkeypatch):
+    monkeypatch.setattr(memory.json, "loads", lambda text: ["DefaultCPUAllocator: not enough memory", 1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match=r"Shaw cannot be measured at \(8,\) tokens: DefaultCPUAllocator: not enough"):
+        memory.peaks([("Shaw", bench.Setting((8,), heads=1, head_dim=8))])
+
+
+def test_a_process_that_cannot_measure_answers_with_the_reason(monkeypatch, capfd):
+    asked = {"threads": 1, "cases": [("Shaw", bench.Setting((2**24,), heads=1, head_dim=8), False)]}
+    monkeypatch.setattr(memory.sys, "stdin", io.StringIO(json.dumps(asked)))
+    memory.serve()
+    assert "memory" in json.loads(capfd.readouterr().out)[0]
 
 
 def test_dtype_reaches_the_tensors():

@@ -311,6 +311,12 @@ def test_bench_of_all_says_what_cannot_have_these_sizes(posenc, monkeypatch):
         (["Rotary", "--dtype", "int8"], "dtype must be one of float32, bfloat16, float16, float64, got 'int8'"),
         (["Rotary", "--head-dim", "7"], "head_dim must be even"),
         (["Rotary", "--device", "nowhere"], "device must be one that torch can use here, got 'nowhere'"),
+        (["Rotary", "--device", "meta"], "device must be one that computes, got 'meta'"),
+        (
+            ["Rotary", "--length", "9999999999", "--repeats", "1"],
+            "9999999999 tokens need 76294 GiB for q, k, v and the",
+        ),
+        (["IRPE", "--length", "7"], "length is for schemes of one axis, got 7 (IRPE has 2): give the grid instead"),
         (["Rotary", "--grid", "4"], "--grid must be sizes joined by x"),
     ],
 )

@@ -1,5 +1,8 @@
 """Layouts by value: coordinates, order, documents, padding, slices, rescaling; and the tables of the initial draw."""
 
+import math
+from math import nan
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,10 @@ import torch
 import posenc
 from posenc import reference
 from posenc.sinusoid import geometric
+from posenc.validate import require_numbers
+
+MASK = torch.ones(1, 3, dtype=torch.bool)
+BIG = torch.tensor([[2**63 - 1]]).to(torch.uint64)
 
 
 def test_sequence() -> None:
@@ -141,14 +148,51 @@ def test_padded_images_in_a_span() -> None:
         (
             lambda: posenc.padded(torch.ones(1, 3).bool(), span=0),
             ValueError,
-            "span more than 0, both finite, got start=0 and span=0",
+            "span more than 0, got start=0.0 and span=0.0",
         ),
         (
             lambda: posenc.padded(torch.ones(1, 3).bool(), start=-0.5, span=1),
             ValueError,
-            "start must be 0 or more, .* got start=-0.5",
+            "start must be 0 or more .* got start=-0.5",
         ),
         (lambda: posenc.padded(torch.ones(1, 3).bool(), span="2"), TypeError, "span must be a number, got '2'"),
+        (lambda: posenc.padded(MASK, start=2**63), ValueError, "start must fit in 62 bits, got 9223372036854775808"),
+        (lambda: posenc.sequence(3, 2**63 - 2), ValueError, "start must fit in 62 bits, got 9223372036854775806"),
+        (lambda: posenc.sequence(3, torch.tensor(2**63 - 2)), ValueError, "start must fit in 62 bits, got larger"),
+        (lambda: posenc.sequence(3, torch.ones(2) * 1j), TypeError, r"got torch.complex64 of shape \(2,\)"),
+        (lambda: posenc.sequence(3, torch.zeros(0).long()), TypeError, r"got torch.int64 of shape \(0,\): pass start"),
+        (lambda: posenc.grid(3, step=2**62), ValueError, r"must fit in 62 bits, got sizes \(3,\) in steps of \(4611"),
+        (lambda: posenc.packed({2, 3}), TypeError, "lengths must be one list of integers, got {2, 3}"),
+        (lambda: posenc.packed(torch.ones(2) * 1j), TypeError, "lengths must be one list of integers, got torch.compl"),
+        (lambda: posenc.coordinates(BIG), ValueError, "coordinates must fit in 62 bits, got larger numbers"),
+        (lambda: posenc.coordinates(BIG.long()), ValueError, "coordinates must fit in 62 bits, got larger numbers"),
+        (lambda: posenc.coordinates([[1j]]), TypeError, "got torch.complex64: pass real numbers, an axis each"),
+        (lambda: posenc.coordinates([[0]], extent=[3, 3]), ValueError, "extent needs one size an axis, got 2 for 1"),
+        (lambda: posenc.coordinates([[0]], order=torch.tensor([nan])), ValueError, "order must be numbers, got NaN"),
+        (
+            lambda: posenc.coordinates([[0]], document=torch.tensor([nan])),
+            ValueError,
+            "document must be numbers, got NaN",
+        ),
+        (lambda: posenc.coordinates([[0]], order=torch.tensor([1j])), TypeError, "order must be a tensor of numbers"),
+        (
+            lambda: posenc.grid(3, 4).rescaled("12", "34"),
+            TypeError,
+            "low must be a number, got '12': pass the coordinate",
+        ),
+        (lambda: posenc.grid(3, 4).rescaled(True, 2), TypeError, "low must be a number, got True"),
+        (lambda: posenc.grid(3, 4).rescaled(0, None), TypeError, "high must be a number, got None"),
+        (lambda: posenc.grid(3, 4).rescaled(0, torch.tensor(1.0)), TypeError, r"high must be a number, got tensor\(1"),
+        (lambda: posenc.grid(3, 4).rescaled(0, math.inf), ValueError, "high must be finite, got inf: pass the coordin"),
+        (
+            lambda: posenc.grid(3, 4).rescaled(0, (1, 2, 3)),
+            ValueError,
+            "high needs one number, or one an axis, got 3 for 2",
+        ),
+        (lambda: posenc.neighbourhood(5, 3, shifted="no"), TypeError, "shifted must be True or False, got 'no'"),
+        (lambda: posenc.neighbourhood((5, 5), (3, 3, 3)), ValueError, "size needs .*, got 3 for 2 axes: pass 2"),
+        (lambda: posenc.neighbourhood(np.array([5, 5]), 3), TypeError, r"each size of shape .*, got array\(\[5, 5\]\)"),
+        (lambda: posenc.neighbourhood(b"ab", 3), TypeError, "each size of shape must be an integer, got b'ab'"),
     ],
 )
 def test_layouts_that_cannot_be_made(make, error: type[Exception], message: str) -> None:
@@ -206,6 +250,35 @@ def test_last() -> None:
     document = posenc.packed([2, 2]).last(3).document()
     assert document is not None
     assert document.tolist() == [0, 1, 1]
+
+
+def test_numbers_of_numpy_are_taken_over() -> None:
+    low, high = np.float32(-1), np.array([1.0, 1.0])
+    taken = posenc.grid(np.int64(2), 3).rescaled(low, high)
+    assert torch.equal(taken.coordinates(), posenc.grid(2, 3).rescaled(-1, 1).coordinates())
+    assert posenc.coordinates([[2, 0]], extent=[np.int64(3), 1]).extent == (3, 1)
+    assert posenc.coordinates(np.array([[7]], dtype=np.uint64)).coordinates().tolist() == [[7]]
+    assert torch.equal(
+        posenc.padded(MASK, start=np.float32(1), span=np.float64(6)).coordinates(),
+        posenc.padded(MASK, start=1, span=6).coordinates(),
+    )
+    assert posenc.packed(np.array([2, 1])).coordinates().flatten().tolist() == [0, 1, 0]
+
+
+def test_scale_and_dropout_are_numbers() -> None:
+    q = torch.randn(1, 1, 3, 4)
+    scale, dropout = require_numbers(np.float32(0.5), np.float64(0), q)
+    assert (scale, dropout, type(scale)) == (0.5, 0.0, float)
+    assert require_numbers(None, 0, q) == (None, 0.0)
+    assert torch.equal(posenc.attention(q, q, q, scale=np.float32(0.5)), posenc.attention(q, q, q, scale=0.5))
+    for given, message in [
+        ({"scale": torch.tensor(0.5)}, r"scale must be a number, got tensor\(0.5000\): pass a float"),
+        ({"scale": "1"}, "scale must be a number, got '1': pass a float"),
+        ({"dropout": True}, "dropout must be a number, got True: pass a float"),
+        ({"dropout": None}, "dropout must be a number, got None: pass a float"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            posenc.attention(q, q, q, **given)
 
 
 def test_rescaled() -> None:

@@ -113,7 +113,7 @@ def test_xpos_is_finite_and_right_where_its_factors_overflow() -> None:
     ("make", "message"),
     [
         (lambda: posenc.XPos(15), "head_dim must be even for rotary, got 15: pass 14"),
-        (lambda: posenc.XPos(16, scale_base=0), "scale_base must be more than 0 and finite, got 0: the paper's code has 512"),
+        (lambda: posenc.XPos(16, scale_base=0), "scale_base must be from 1e-30 to 1e30, got 0: the paper's code has 512"),
         (lambda: posenc.XPos(16, layout="paper"), "layout must be 'half' (Llama) or 'interleaved' (GPT-J), got 'paper': pass one of them"),
         (lambda: posenc.MixedRotary(4, 15), "head_dim must be even for rotary, got 15: pass 14"),
         (lambda: posenc.MixedRotary(4, 4, axes=3), "head_dim must have a pair of channels for each of 3 axes, got 4: pass 6"),
@@ -125,12 +125,18 @@ def test_xpos_is_finite_and_right_where_its_factors_overflow() -> None:
         (lambda: posenc.MultimodalRotary(16, (2, 3, 3), interleaved=True), "interleaved sections must take turns pair by pair, got (2, 3, 3), of which there is room for (3, 3, 2): pass those"),
         (lambda: posenc.MultimodalRotary(15), "head_dim must be even for rotary, got 15: pass rotary_dim=14 to rotate part of it"),
         (lambda: posenc.MultimodalRotary(16, rotary_dim=18), "rotary_dim must be even and from 2 to head_dim = 16, got 18: pass rotary_dim=16"),
-        (lambda: posenc.MultimodalRotary(16, 8), "sections must be pairs of time, height and width, got 8: pass a tuple"),
+        (lambda: posenc.MultimodalRotary(16, 8), "sections must be a list of numbers, got 8: pass pairs of time, height and width"),
         (lambda: posenc.MultimodalRotary.from_config({"head_dim": 16}), "the config must have mrope_section, got none: make posenc.MultimodalRotary with sections, (16, 24, 24) for Qwen2-VL and (24, 20, 20), interleaved, for Qwen3-VL"),
         (lambda: posenc.multimodal([2, (2, 3)]), "segments must be tokens of text or (frames, height, width), got (2, 3): give 3 sizes"),
         (lambda: posenc.multimodal(5), "segments must be a list, got 5: pass [tokens, (frames, height, width), ...]"),
         (lambda: posenc.multimodal([(1, 0, 3)]), "each size of an image or video must be 1 or more, got 0: pass a larger number"),
-        (lambda: posenc.multimodal([2], temporal_step=-1), "temporal_step must be 0 or more and finite, got -1: Qwen2-VL has 1"),
+        (lambda: posenc.multimodal([2], temporal_step=-1), "temporal_step must be from 0 to 2**31, got -1: Qwen2-VL has 1"),
+        (lambda: posenc.MultimodalRotary(16, interleaved="no"), "interleaved must be True or False, got 'no': pass one of them"),
+        (lambda: posenc.XPos(16, scale_base="512"), "scale_base must be a number, got '512': the paper's code has 512"),
+        (lambda: posenc.multimodal(None), "segments must be a list, got None: pass [tokens, (frames, height, width), ...]"),
+        (lambda: posenc.multimodal({2: 3}), "segments must be a list, got {2: 3}: pass [tokens, (frames, height, width), ...]"),
+        (lambda: posenc.multimodal([2], start=2**63), "start must fit in 62 bits, got 9223372036854775808: pass a smaller number"),
+        (lambda: posenc.multimodal([2], temporal_step="1"), "temporal_step must be a number, got '1': Qwen2-VL has 1"),
         (lambda: posenc.multimodal([2], follow="time"), "follow must be 'largest' (the papers) or 'space' (transformers 5), got 'time': pass one"),
     ],
 )  # fmt: skip
@@ -397,6 +403,8 @@ def test_multimodal_positions_by_value() -> None:
     assert slow[:, 0].tolist() == [0] * 4 + [50] * 4 + [100] * 4 + [101, 102]
     assert posenc.multimodal([(4, 1, 1)], temporal_step=0.5).coordinates()[:, 0].tolist() == [0, 0, 1, 1]
     assert posenc.multimodal([(4, 1, 1), 1], follow="space").coordinates()[-1].tolist() == [1, 1, 1]
+    halves = posenc.multimodal([(4, 1, 1)], temporal_step=np.float32(0.5)).coordinates()
+    assert halves[:, 0].tolist() == [0, 0, 1, 1]
     assert posenc.multimodal([]).length == 0
 
 

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import posenc
 from peers import EPS, PEERS
 from posenc import scaling
+from posenc.sinusoid import geometric, require_base
 
 pytestmark = PEERS
 
@@ -97,6 +99,30 @@ def test_yarn_attention_factor() -> None:
     assert scaling.yarn(40.0, 4096, mscale=1.0, mscale_all_dim=0.5, attention_factor=1.3).attention_factor == 1.3
 
 
+def test_numbers_of_numpy_are_taken_over() -> None:
+    ours = [
+        scaling.linear(np.float32(4)),
+        scaling.dynamic_ntk(np.int64(2), np.int32(32)),
+        scaling.yarn(np.float64(4), np.int64(64), truncate=np.bool_(False), attention_factor=np.float32(1.5)),
+        scaling.longrope(np.ones(2), (np.float32(2.0), 3), np.int64(64)),
+    ]
+    plain = [
+        scaling.linear(4.0),
+        scaling.dynamic_ntk(2.0, 32),
+        scaling.yarn(4.0, 64, truncate=False, attention_factor=1.5),
+        scaling.longrope([1.0, 1.0], [2.0, 3.0], 64),
+    ]
+    assert ours == plain
+    assert repr(ours) == repr(plain)  # Python's own numbers
+    for base in (np.int64(10000), np.float32(10000)):
+        for made in (posenc.Rotary(64, base=base), posenc.XPos(64, base=base, scale_base=np.float32(512))):
+            assert torch.equal(made.frequencies(), posenc.Rotary(64).frequencies())
+    order = posenc.Rotary(np.int64(8), axes=np.int64(2), axis_order=np.array([1, 0])).axis_order
+    assert (order, type(order[0])) == ((1, 0), int)
+    assert torch.equal(geometric(np.float32(10000), 32, 32), geometric(10000.0, 32, 32))
+    assert require_base(np.float32(2)) == 2.0
+
+
 def test_periods_do_not_know_the_base() -> None:
     for base in (100.0, 10000.0):
         ours = scaling.periods(0.5, 90.0).frequencies(base, 4)
@@ -112,11 +138,27 @@ def test_periods_do_not_know_the_base() -> None:
         (lambda: scaling.linear(True), "factor must be a number, got True: pass an int or a float"),
         (lambda: scaling.linear(math.inf), "factor must be finite, got inf: pass a finite number"),
         (lambda: scaling.dynamic_ntk(2.0, 0), "original must be 2 or more, got 0: pass the trained length in tokens"),
-        (lambda: scaling.yarn(2.0, 4096.0), "original must be a whole number of tokens, got 4096.0: pass the trained length"),
+        (lambda: scaling.yarn(2.0, 4096.0), "original must be a whole number, got 4096.0: pass the trained length in tokens"),
         (lambda: scaling.yarn(4, 4096, 1, 32), "beta_fast must not be below beta_slow, got 1 and 32: the paper has 32 and 1"),
         (lambda: scaling.yarn(4, 4096, beta_slow=0), "beta_slow must be more than 0, got 0: pass a positive number"),
         (lambda: scaling.yarn(4, 4096, truncate="no"), "truncate must be True or False, got 'no': pass one of them"),
-        (lambda: scaling.yarn(4, 4096, attention_factor=-1), "attention_factor must be 0 or more, got -1: leave it out for the published one"),
+        (lambda: scaling.yarn(4, 4096, attention_factor=-1), "attention_factor must be more than 0, got -1: leave it out for the published one"),
+        (lambda: scaling.yarn(4, 4096, attention_factor=0), "attention_factor must be more than 0, got 0: leave it out for the published one"),
+        (lambda: scaling.yarn(4, 4096, mscale=-20, mscale_all_dim=1), "mscale must leave an attention factor of more than 0, got -20 with factor 4: DeepSeek has 0.707 and 1"),
+        (lambda: scaling.yarn(math.e, 4096, mscale=1.0, mscale_all_dim=-10.0), "mscale_all_dim must leave an attention factor of more than 0, got -10 with factor 2.71828: DeepSeek has 0.707 and 1"),
+        (lambda: scaling.linear(10**400), "factor must be finite, got inf: pass a finite number"),
+        (lambda: scaling.linear(torch.tensor(2.0)), "factor must be a number, got tensor(2.): pass an int or a float"),
+        (lambda: scaling.dynamic_ntk(2.0, 2**63), "original must fit in 62 bits, got 9223372036854775808: pass the trained length in tokens"),
+        (lambda: scaling.periods(1e-320, 1.0), "shortest must be from 1e-100 to 1e100, got 9.99989e-321: pass a number that floats can invert"),
+        (lambda: scaling.longrope({1.0}, [2.0], 4096), "short must be a list of numbers, got {1.0}: pass one factor a pair of channels"),
+        (lambda: scaling.longrope([1.0], {2.0: 3}, 4096), "long must be a list of numbers, got {2.0: 3}: pass one factor a pair of channels"),
+        (lambda: scaling.longrope(torch.ones(2), [2.0] * 2, 4096), "short must be a list of numbers, got tensor([1., 1.]): pass one factor a pair of channels"),
+        (lambda: scaling.longrope(np.ones((1, 1)), [2.0], 4096), "short must be a list of numbers, got array([[1.]]): pass one factor a pair of channels"),
+        (lambda: scaling.longrope("1", [2.0], 4096), "short must be a list of numbers, got '1': pass one factor a pair of channels"),
+        (lambda: posenc.Rotary(8, base=1e-320), "base must be from 1e-30 to 1e30, got 1e-320: the papers use 10000"),
+        (lambda: posenc.Rotary(8, base=10**400), "base must be finite, got inf: the papers use 10000"),
+        (lambda: posenc.Rotary(8, base="10000"), "base must be a number, got '10000': the papers use 10000"),
+        (lambda: posenc.Rotary(8, axes=2, axis_order=1), "axis_order must be a list of numbers, got 1: (1, 0)"),
         (lambda: posenc.Rotary(8, base=1.0, scaling=scaling.yarn(4, 4096)), "yarn needs a base of more than 1, got 1: the papers use 10000"),
         (lambda: scaling.longrope([1.0], [2.0, 3.0], 4096), "short and long must each have one factor a pair of channels, got 1 and 2: give as many of both"),
         (lambda: scaling.longrope(1.0, [2.0], 4096), "short must be a list of numbers, got 1.0: pass one factor a pair of channels"),
@@ -319,11 +361,50 @@ def test_what_a_config_has_no_words_for() -> None:
         ({"rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}}, "needs 'high_freq_factor'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 8.0}}, "the config must have 'max_position_embeddings', got none: add it"),
         ({"rope_scaling": {"type": "linear", "factor": 0.5}}, "factor must be 1 or more, got 0.5: pass 2"),
-        ({"rope_scaling": "linear"}, "rope_parameters must be a dictionary, got str: pass one, or None"),
+        ({"rope_scaling": "linear"}, "rope_scaling must be a dictionary, got str: pass one, or None"),
         ({"rope_teta": 5e5}, "the config has no key 'rope_teta' that changes rotary as this library knows it: did you mean 'rope_theta'?"),
         ({"rope_scalling": {}}, "did you mean 'rope_scaling'?"),
-        ({"rope_local_base_freq": 1e4}, "the config has no key 'rope_local_base_freq'"),
+        ({"rope_local_base_freq": 1e4}, "layer_type must be given, the config has full_attention, sliding_attention"),
         ({"partial_rotary_factor": 0.2}, "rotary_dim must be even and from 2 to head_dim = 16, got 3: pass rotary_dim=2"),
+        ({"rope_theta": "500000"}, "rope_theta must be a number, got '500000': pass an int or a float"),
+        ({"rope_theta": [1e6]}, "rope_theta must be a number, got [1000000.0]"),
+        ({"rope_theta": torch.tensor(1e6)}, "rope_theta must be a number, got tensor(1000000.)"),
+        ({"rope_theta": True}, "rope_theta must be a number, got True"),
+        ({"rope_theta": math.nan}, "rope_theta must be finite, got nan"),
+        ({"rope_theta": None}, "rope_theta must be a number, got None: give the base, 10000 in the papers, or leave it out"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": "1e6"}}, "rope_theta among the parameters must be a number, got '1e6'"),
+        ({"rope_theta": 1e4, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "the config contradicts itself, got rope_theta among the parameters 1e+06 and rope_theta 10000: leave one"),
+        ({"rope_theta": 1e4, "rotary_emb_base": 2e4}, "the config contradicts itself, got rope_theta 10000 and rotary_emb_base 20000: leave one"),
+        ({"partial_rotary_factor": 0.5, "rotary_pct": 0.25}, "the config contradicts itself, got partial_rotary_factor 0.5 and rotary_pct 0.25: leave one"),
+        ({"rope_theta": 1e6, "local_rope_theta": 1e4}, "one base must serve all layers, got 'local_rope_theta' = 10000.0: make each rotary yourself"),
+        ({"rope_theta": 1e6, "layer_rope_theta": [1e6, 1e4]}, "one base must serve all layers, got 'layer_rope_theta' = [1000000.0, 10000.0]"),
+        ({"rope_parameters": {"full": {"rope_type": "default"}, "rope_theta": 1e6}}, "rope_parameters has layer types (full), got 'rope_theta' beside them, where transformers ignores it: put it into each"),
+        ({"rope_parameters": {"full": {"rope_type": "default"}, "rope_tehta": 1e6}}, "got 'rope_tehta' beside them"),
+        ({"ROPE_THETA": 1e6}, "the config has no key 'ROPE_THETA' that changes rotary as this library knows it: did you mean 'rope_theta'?"),
+        ({"theta": 1e6}, "the config has no key 'theta' that changes rotary as this library knows it: did you mean 'rope_theta'?"),
+        ({"orignal_max_position_embeddings": 64}, "the config has no key 'orignal_max_position_embeddings' that changes rotary as this library knows it: did you mean 'original_max_position_embeddings'?"),
+        ({"max_positions_embeddings": 64}, "did you mean 'max_position_embeddings'?"),
+        ({"head_dim": None, "headdim": 64}, "the config has no key 'headdim' that changes rotary as this library knows it: did you mean 'head_dim'?"),
+        ({"rope_interleave": "no"}, "rope_interleave must be True or False, got 'no': pass one of them"),
+        ({"rope_interleave": 0}, "rope_interleave must be True or False, got 0"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "linear", "factor": 4.0}}, "rope_scaling and rope_parameters must say the same, got {'type': 'linear', 'factor': 2.0} and {'rope_type': 'linear', 'factor': 4.0}: drop one of them"),
+        ({"rope_scaling": {"type": "linear", "rope_type": "dynamic", "factor": 2.0}}, "rope_type and type must be the same, got 'dynamic' and 'linear': drop type"),
+        ({"rope_scaling": {"factor": 2.0}}, "rope_type is missing beside factor: add it, one of default, linear, dynamic, yarn, longrope, llama3, proportional"),
+        ({"rope_scaling": {"rope_type": None, "factor": 2.0}}, "rope_type is missing beside factor: add it"),
+        ({"rope_scaling": {"rope_tpye": "linear", "factor": 2.0}}, "the config has no key 'rope_tpye' that changes rotary as this library knows it: did you mean 'rope_type'?"),
+        ({"rope_scaling": {"rope_type": ["linear"], "factor": 2.0}}, "rope_type must be a string, got ['linear']: pass one of default, linear"),
+        ({"rope_scaling": []}, "rope_scaling must be a dictionary, got list: pass one, or None"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 0}}, "original_max_position_embeddings must be 2 or more, got 0: pass the trained length"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}, "max_position_embeddings": "64"}, "max_position_embeddings must be a whole number, got '64': pass the trained length"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "beta_fast": 0}, "max_position_embeddings": 64}, "beta_fast must be more than 0, got 0: pass a positive number"),
+        ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor must be a number, got '2': pass an int or a float"),
+        ({"head_dim": "64"}, "head_dim must be a whole number, got '64': pass the channels of a head"),
+        ({"head_dim": None, "hidden_size": "64", "num_attention_heads": 4}, "hidden_size must be a whole number, got '64': pass head_dim="),
+        ({"head_dim": None, "hidden_size": 100, "num_attention_heads": 8}, "hidden_size must be a multiple of num_attention_heads, got 100 and 8: pass head_dim="),
+        ({"partial_rotary_factor": "0.5"}, "partial_rotary_factor must be a number, got '0.5': pass an int or a float"),
+        ({"partial_rotary_factor": math.nan}, "partial_rotary_factor must be finite, got nan: pass a finite number"),
+        ({"partial_rotary_factor": 2}, "partial_rotary_factor must be more than 0 and at most 1, got 2: 1 turns all channels"),
+        ({"text_config": "text"}, "text_config must be a Hugging Face config or a dictionary, got str: pass one"),
         ({"head_dim": None}, "the config must have head_dim, or hidden_size and num_attention_heads, got neither: pass head_dim="),
     ],
 )  # fmt: skip
@@ -333,12 +414,40 @@ def test_what_a_config_says_wrong(entries: dict[str, Any], message: str) -> None
     assert message in str(raised.value)
 
 
+def test_what_a_config_of_many_layers_says_once() -> None:
+    rope = {"full": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e6}, "none": None, "truncate": False}
+    rotary = posenc.Rotary.from_config({"head_dim": 16, "max_position_embeddings": 64, "rope_parameters": rope}, layer_type="full")  # fmt: skip
+    assert rotary.scaling == scaling.yarn(2.0, 64, truncate=False)  # as transformers has it, beside the layer types
+    beside = {"head_dim": 16, "rope_theta": 1e6, "rope_parameters": {"full": {}, "near": {"rope_theta": 1e4}}}
+    assert [posenc.Rotary.from_config(beside, layer_type=name).base for name in ("full", "near")] == [1e6, 1e4]
+
+
+def test_what_is_said_twice_alike_is_read() -> None:
+    both = {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 1e6}}  # fmt: skip
+    rotary = posenc.Rotary.from_config({"head_dim": np.int64(16), "rope_theta": np.float32(1e6), **both})
+    assert (rotary.base, rotary.scaling, type(rotary.base)) == (1e6, scaling.linear(2.0), float)
+    assert posenc.Rotary.from_config({"head_dim": 16, "layer_rope_theta": [1e4, 0]}).base == 1e4
+    sections = {"rope_type": "default", "mrope_section": (2, 3, 3)}
+    for entries, message in [
+        ({"mrope_section": 8}, "mrope_section must be a list of numbers, got 8: pass \\[16, 24, 24\\]"),
+        ({"mrope_section": [2, 3, "3"]}, "each of sections must be an integer, got '3'"),
+        ({"mrope_interleaved": "no"}, "mrope_interleaved must be True or False, got 'no'"),
+        ({"mrope_interleaved": 1}, "mrope_interleaved must be True or False, got 1"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            posenc.MultimodalRotary.from_config({"head_dim": 16, "rope_parameters": sections | entries})
+
+
 def test_where_a_config_has_its_sizes() -> None:
     from transformers import DeepseekV3Config, GPTNeoXConfig, Qwen2VLConfig
 
     with pytest.raises(TypeError, match="config must be a Hugging Face config or a dictionary, got int"):
         posenc.Rotary.from_config(64)
     assert posenc.Rotary.from_config({"hidden_size": 96, "num_attention_heads": 4}).head_dim == 24
+    latent = {"hidden_size": 96, "num_attention_heads": 4, "qk_rope_head_dim": 8, "rope_interleave": False}
+    assert (
+        posenc.Rotary.from_config(latent).head_dim == posenc.Rotary.from_config({**latent, "head_dim": 0}).head_dim == 8
+    )
     assert posenc.Rotary.from_config({"hidden_size": 96, "num_attention_heads": 4}, head_dim=32).head_dim == 32
     neox = {"hidden_size": 96, "num_attention_heads": 3, "rotary_pct": 0.25, "rotary_emb_base": 2e4}
     rotary = posenc.Rotary.from_config(neox)
@@ -371,3 +480,55 @@ def test_float32_precision_has_the_very_bits_of_transformers(kind: str) -> None:
         pairs = 32 if kind != "llama3" else 8  # blended ones are a rounding apart
         assert torch.equal(own[0, 0, :, :pairs], their[0, :, :pairs])
         assert (right[0, 0] - their[0, :, :32]).abs().max() > 1e-3  # which the exact ones are not
+
+
+def test_the_first_name_of_longrope_is_read() -> None:
+    rope = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "type": "su"}
+    config = {"head_dim": 8, "max_position_embeddings": 64, "original_max_position_embeddings": 16}
+    old = posenc.Rotary.from_config({**config, "rope_scaling": rope})
+    assert old.scaling == posenc.Rotary.from_config({**config, "rope_scaling": {**rope, "type": "longrope"}}).scaling
+
+
+def test_the_local_layers_of_the_old_form_of_gemma_3_have_a_base_of_their_own() -> None:
+    config = {
+        "head_dim": 8,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    }
+    read = posenc.Rotary.from_config
+    full, local = read(config, layer_type="full_attention"), read(config, layer_type="sliding_attention")
+    assert (full.base, full.scaling) == (1e6, posenc.scaling.linear(8.0))
+    assert (local.base, local.scaling) == (1e4, None)
+    plain = read({**config, "rope_scaling": None}, layer_type="full_attention")
+    assert (plain.base, plain.scaling) == (1e6, None)
+    with pytest.raises(ValueError, match="layer_type must be given, the config has full_attention, sliding_attention"):
+        read(config)
+
+
+def test_the_width_that_turns_may_be_said_in_channels() -> None:
+    config = {"head_dim": 32, "rotary_dim": 8}
+    assert posenc.Rotary.from_config(config).rotary_dim == 8
+    assert posenc.Rotary.from_config({**config, "partial_rotary_factor": 0.25}).rotary_dim == 8
+    with pytest.raises(ValueError, match=r"contradicts itself, got rotary_dim 8 and partial_rotary_factor 0\.5 of 32"):
+        posenc.Rotary.from_config({**config, "partial_rotary_factor": 0.5})
+    from transformers import GPTJConfig
+
+    rotary = posenc.Rotary.from_config(GPTJConfig(n_embd=64, n_head=4, rotary_dim=6), layout="interleaved")
+    assert (rotary.head_dim, rotary.rotary_dim, rotary.layout) == (16, 6, "interleaved")
+
+
+def test_latent_attention_must_say_how_channels_are_paired() -> None:
+    config = {"qk_rope_head_dim": 64, "hidden_size": 7168, "num_attention_heads": 128}
+    with pytest.raises(ValueError, match="layout must be given where a config has qk_rope_head_dim"):
+        posenc.Rotary.from_config(config)
+    assert posenc.Rotary.from_config(config, layout="half").layout == "half"
+    for says, layout in ((True, "interleaved"), (False, "half")):
+        assert posenc.Rotary.from_config({**config, "rope_interleave": says}).layout == layout
+
+
+def test_a_trained_length_beside_the_parameters_comes_first() -> None:
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    config = {"head_dim": 8, "max_position_embeddings": 4096, "rope_scaling": rope}
+    assert posenc.Rotary.from_config(config).scaling.original == 512
+    assert posenc.Rotary.from_config({**config, "original_max_position_embeddings": 256}).scaling.original == 256

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from posenc.backends import dense, sdpa
+from posenc.checks import flag
 from posenc.encoding import Encoding, arithmetic_dtype, require_device
 from posenc.layout import Positions
 from posenc.mask import Visibility
@@ -125,7 +126,8 @@ def _problem(
 ) -> Problem:
     require_tensors(q, k, v)
     require_masks(q, k, mask, key_mask)
-    require_numbers(scale, dropout, q)
+    scale, dropout = require_numbers(scale, dropout, q)
+    causal = flag("causal", causal)
     ready = next((term for term in encodings if isinstance(term, Term)), None)
     unsaid = positions is None and key_positions is None
     if unsaid and ready is not None:

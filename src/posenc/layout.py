@@ -46,6 +46,8 @@ class Grid(Positions):
     def __init__(self, shape: tuple[int, ...], prefix: int = 0, step: tuple[int, ...] | None = None) -> None:
         self._step = step or (1,) * len(shape)
         extent = tuple((size - 1) * apart + 1 if size else 0 for size, apart in zip(shape, self._step, strict=True))
+        if any(apart > 1 and size > 2**62 for size, apart in zip(extent, self._step, strict=True)):
+            raise ValueError(f"coordinates must fit in 62 bits, got sizes {shape} in steps of {self._step}: step less")
         super().__init__(math.prod(shape) + prefix, len(shape), prefix=prefix, shape=shape, extent=extent)
 
     def offsets(self, device: Device = None) -> Tensor:

@@ -1,15 +1,15 @@
 """Saying where tokens stand: a sequence, a grid, packed documents, a padded batch, or any coordinates."""
 
-import math
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from posenc.checks import assert_on_device, readable, whole
+from posenc.checks import assert_on_device, readable, real, whole
 from posenc.layout import Explicit, Grid, Positions, Sequence
 
 __all__ = ["Positions", "coordinates", "grid", "packed", "padded", "sequence"]
@@ -28,12 +28,12 @@ def sequence(length: int, start: int | Int[Tensor, "*b"] = 0) -> Positions:
     """
     length = whole("length", length)
     if isinstance(start, Tensor):
-        if start.is_floating_point() or start.dtype == torch.bool or start.ndim > 1:
+        if not _whole_numbers(start) or start.ndim > 1 or start.shape == (0,):
             raise TypeError(
                 f"start must be an integer, or an integer tensor with one entry or one a batch row, "
                 f"got {start.dtype} of shape {tuple(start.shape)}: pass start.long()"
             )
-        start = start.long()
+        start = _fitting("start", start)
         start = start.reshape(()) if start.shape == (1,) else start
     else:
         start = whole("start", start, -(2**62))
@@ -129,14 +129,10 @@ def padded(mask: Bool[Tensor, "b *shape"], start: float = 0, span: float | None 
         )
     present, axes = mask.flatten(1), range(1, mask.ndim)
     if span is not None:
-        for name, value in (("start", start), ("span", span)):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"{name} must be a number, got {value!r}: DETR's are start=1 and span=2 * math.pi")
-        if not 0 <= start < math.inf or not 0 < span < math.inf:
-            raise ValueError(
-                f"start must be 0 or more, span more than 0, both finite, got start={start} and span={span}: "
-                "DETR's are start=1 and span=2 * math.pi"
-            )
+        detr = "DETR's are start=1 and span=2 * math.pi"
+        start, span = real("start", start, detr), real("span", span, detr)
+        if start < 0 or span <= 0:
+            raise ValueError(f"start must be 0 or more and span more than 0, got start={start} and span={span}: {detr}")
         lines = [(mask.cumsum(axis).double(), mask.sum(axis, keepdim=True).double()) for axis in axes]
         values = [(count + (start - 1)).clamp(min=0) / (number + 1e-6) * span for count, number in lines]
         return Explicit(torch.stack(values, -1).flatten(1, -2), present=present)
@@ -152,7 +148,7 @@ def coordinates(
     prefix: int = 0,
     order: Tensor | None = None,
     document: Tensor | None = None,
-    extent: int | tuple[int, ...] | None = None,
+    extent: int | SequenceOf[int] | None = None,
 ) -> Positions:
     """Any coordinates, `[tokens, axes]` or `[batch, tokens, axes]`, integer or real.
 
@@ -174,10 +170,9 @@ def coordinates(
                 f"coordinates must be numbers of one shape, got {type(values).__name__}: {error}"
             ) from error
     if values.dtype == torch.bool or values.is_complex() or (values.is_floating_point() and values.itemsize < 4):
-        raise TypeError(
-            f"coordinates must be integer, float32 or float64, got {values.dtype}: "
-            "half precision cannot tell neighbours apart, so compute positions in integers"
-        )
+        half = "half precision cannot tell neighbours apart, so compute positions in integers"
+        advice = half if values.is_floating_point() else "pass real numbers, an axis each"
+        raise TypeError(f"coordinates must be integer, float32 or float64, got {values.dtype}: {advice}")
     if values.ndim not in (2, 3) or values.shape[-1] == 0:
         raise ValueError(
             f"coordinates must be [tokens, axes] or [batch, tokens, axes], got shape {tuple(values.shape)}: "
@@ -186,24 +181,25 @@ def coordinates(
     prefix = whole("prefix", prefix)
     length = values.shape[-2] + prefix
     for name, tensor in (("order", order), ("document", document)):
-        if tensor is not None and (not isinstance(tensor, Tensor) or tensor.dtype == torch.bool):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, Tensor) or tensor.dtype == torch.bool or tensor.is_complex():
             raise TypeError(f"{name} must be a tensor of numbers, got {tensor!r}: pass torch.tensor([...])")
-        if tensor is not None and (tensor.ndim not in (1, 2) or tensor.shape[-1] != length):
+        if tensor.ndim not in (1, 2) or tensor.shape[-1] != length:
             raise ValueError(
                 f"{name} must have one entry a token, prefix included, got shape {tuple(tensor.shape)} "
                 f"for {length} tokens"
             )
-    values = values.double() if values.is_floating_point() else values.long()
+        if tensor.is_floating_point():
+            _require(~tensor.isnan().any(), f"{name} must be numbers, got NaN", "NaN stands nowhere")
+    values = values.double() if values.is_floating_point() else _fitting("coordinates", values)
     if extent is not None:
-        extents = extent if isinstance(extent, tuple) else (extent,) * values.shape[-1]
+        extents = extent if isinstance(extent, SequenceOf) else (extent,) * values.shape[-1]
         extent = tuple(whole("extent", size) for size in extents)
         _require_extent(values, extent)
     elif values.is_floating_point():
-        finite = values.isfinite().all()
-        if not readable(values):
-            assert_on_device(finite, "coordinates must be finite, got NaN or infinity")
-        elif not finite:
-            raise ValueError("coordinates must be finite, got NaN or infinity: prefix tokens are said with prefix=")
+        message = "coordinates must be finite, got NaN or infinity"
+        _require(values.isfinite().all(), message, "prefix tokens are said with prefix=")
     return Explicit(values, prefix=prefix, extent=extent, order=order, ordered=False, document=document)
 
 
@@ -239,10 +235,33 @@ def _require_extent(values: Tensor, extent: tuple[int, ...]) -> None:
 def _integers(name: str, values: Any) -> Tensor:
     if not isinstance(values, Tensor):
         try:
+            if not isinstance(values, SequenceOf | np.ndarray):  # a set has no order, and a generator ends
+                raise TypeError(f"{type(values).__name__} is no list")
             values = torch.tensor([whole(name, value) for value in values], dtype=torch.int64)
         except TypeError as error:
             raise TypeError(f"{name} must be one list of integers, got {values!r}") from error
     tensor: Tensor = values
-    if tensor.is_floating_point() or tensor.dtype == torch.bool or tensor.ndim != 1:
+    if not _whole_numbers(tensor) or tensor.ndim != 1:
         raise TypeError(f"{name} must be one list of integers, got {tensor.dtype} of shape {tuple(tensor.shape)}")
-    return tensor.long()
+    return _fitting(name, tensor)
+
+
+def _whole_numbers(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
+def _fitting(name: str, tensor: Tensor) -> Tensor:
+    """Integers as int64, of which the difference of any two is one too."""
+    values = tensor.long()
+    if tensor.dtype == torch.uint64 or (tensor.dtype == torch.int64 and readable(tensor)):  # others fit
+        inside = (values >= (0 if tensor.dtype == torch.uint64 else -(2**62))) & (values <= 2**62)
+        _require(inside.all(), f"{name} must fit in 62 bits, got larger numbers", "count from where the tokens begin")
+    return values
+
+
+def _require(condition: Tensor, message: str, advice: str) -> None:
+    """Raise where a condition is False, on the host if it can be read there."""
+    if not readable(condition):
+        assert_on_device(condition, message)
+    elif not condition:
+        raise ValueError(f"{message}: {advice}")

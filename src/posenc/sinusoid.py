@@ -1,11 +1,10 @@
 """Frequencies, and the sines and cosines of one coordinate, which schemes of several places share."""
 
-import math
-
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from posenc.checks import real
 from posenc.layout import Device
 
 __all__ = ["geometric", "require_base", "sinusoid"]
@@ -17,6 +16,7 @@ def geometric(base: float, count: int, period: float, device: Device = None) -> 
     On a CPU they are Python's own powers, to the last bit; elsewhere they are made where they are needed, as a captured
     step allows no copy from the host.
     """
+    base = float(base)  # powers of NumPy's float32 would be float32
     if torch.empty(0, device=device).device.type == "cpu":
         return torch.tensor([base ** (-i / period) for i in range(count)], dtype=torch.float64, device=device)
     return base ** (torch.arange(count, dtype=torch.float64, device=device) / -period)
@@ -34,9 +34,11 @@ def sinusoid(
     return torch.stack([sines, cosines], -1).flatten(-2)[..., :width]
 
 
-def require_base(base: float) -> None:
-    """Raise where a base gives no frequencies."""
-    if isinstance(base, bool) or not isinstance(base, int | float):
-        raise TypeError(f"base must be a number, got {base!r}: the papers use 10000")
-    if not 0 < base < math.inf:
+def require_base(base: float) -> float:
+    """The base as a float; raise where it gives no frequencies."""
+    number = real("base", base, "the papers use 10000")
+    if number <= 0:
         raise ValueError(f"base must be more than 0 and finite, got {base}: the papers use 10000")
+    if not 1e-30 <= number <= 1e30:  # so that its powers are numbers, in float32 too
+        raise ValueError(f"base must be from 1e-30 to 1e30, got {base}: the papers use 10000")
+    return number

@@ -8,13 +8,14 @@ Integer layouts know an `extent`: coordinates are `origin + offset` with `0 <= o
 what depends on the relative position alone fits in one small table. Real coordinates have none.
 """
 
-import math
 from collections.abc import Sequence as SequenceOf
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from posenc.checks import assert_on_device, readable, whole
+from posenc.checks import assert_on_device, readable, real, whole
 
 __all__ = ["Device", "Explicit", "Positions", "product"]
 
@@ -269,9 +270,10 @@ class Explicit(Positions):
 
 
 def _per_axis(name: str, value: float | SequenceOf[float], axes: int) -> list[float]:
-    values = [float(value)] * axes if isinstance(value, int | float) else [float(item) for item in value]
-    if not all(-math.inf < item < math.inf for item in values):
-        raise ValueError(f"{name} must be finite, got {value}: pass the coordinate of an edge")
+    array = isinstance(value, np.ndarray) and value.ndim == 1
+    many = array or (isinstance(value, SequenceOf) and not isinstance(value, str | bytes))
+    given: Any = value if many else [value] * axes
+    values = [real(name, item, "pass the coordinate of an edge") for item in given]
     if len(values) != axes:
         raise ValueError(f"{name} needs one number, or one an axis, got {len(values)} for {axes} axes")
     return values

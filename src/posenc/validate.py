@@ -6,6 +6,7 @@ from collections.abc import Sequence as SequenceOf
 import torch
 from torch import Tensor
 
+from posenc.checks import real
 from posenc.encoding import arithmetic_dtype, require_real
 from posenc.relative import Relative
 from posenc.term import Decay, Term
@@ -23,17 +24,22 @@ def require_lengths(relative: Relative, q: Tensor, keys: int) -> None:
         )
 
 
-def require_numbers(scale: float | None, dropout: float, q: Tensor) -> None:
-    """Raise where the scale or the dropout is not a number that attention can be computed with."""
-    for name, number in (("scale", scale), ("dropout", dropout)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
-            raise TypeError(f"{name} must be a number, got {type(number).__name__}: pass a float")
+def require_numbers(scale: float | None, dropout: float, q: Tensor) -> tuple[float | None, float]:
+    """Scale and dropout as floats; raise where they are not numbers that attention can be computed with."""
+    scale = None if scale is None else _real("scale", scale)
+    dropout = _real("dropout", dropout)
     if scale is None and not q.shape[3]:
         raise ValueError("q must have at least one channel, got none: pass queries with channels")
     if scale is not None and not 0 < scale < math.inf:
         raise ValueError(f"scale must be more than 0 and finite, got {scale}: for other factors scale q itself")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be from 0 up to, not including, 1, got {dropout}: pass a probability")
+    return scale, dropout
+
+
+def _real(name: str, number: float) -> float:
+    # a float is taken as it is: in a compiled graph it may be a symbol
+    return number if isinstance(number, float) else real(name, number, "pass a float")
 
 
 def require_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:

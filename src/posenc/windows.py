@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor
 
-from posenc.checks import sizes, whole
+from posenc.checks import flag, sizes, whole
 from posenc.layout import Device
 
 __all__ = ["neighbourhood"]
@@ -45,7 +45,7 @@ def neighbourhood(
     Hassani et al., Neighborhood Attention Transformer, 2022, arXiv:2204.07143; Hassani and Shi, Dilated Neighborhood
     Attention Transformer, 2022, arXiv:2209.15001.
     """
-    shape, prefix = sizes("shape", shape), whole("prefix", prefix)
+    shape, prefix, shifted = sizes("shape", shape), whole("prefix", prefix), flag("shifted", shifted)
     windows, steps = _each_axis("size", size, len(shape)), _each_axis("dilation", dilation, len(shape))
     seen = torch.ones(1, 1, dtype=torch.bool, device=device)
     for axis, (length, window, step) in enumerate(zip(shape, windows, steps, strict=True)):
@@ -78,5 +78,5 @@ def _each_axis(name: str, value: int | SequenceOf[int], axes: int) -> tuple[int,
     if len(given) == 1:
         return given * axes
     if len(given) != axes:
-        raise ValueError(f"{name} needs one number, or one an axis, got {len(given)} for {axes} axes: pass {given[0]}")
+        raise ValueError(f"{name} needs one number, or one an axis, got {len(given)} for {axes} axes: pass {axes}")
     return given

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from posenc.bench.cases import PLAIN, Case, Setting, build, chosen, prepare
+from posenc.bench.cases import PLAIN, Case, Setting, build, chosen, prepare, require_count
 from posenc.bench.memory import peaks
 from posenc.bench.timing import Ratio, beside
 
@@ -71,13 +71,14 @@ def measure(
     Attention is causal where a scheme needs it, and plain attention beside it then is too.
 
     Raises ValueError for an unknown scheme, dtype or device, and for sizes that a scheme cannot have, before anything
-    is measured.
+    is measured; and, from the iterator, for sizes that do not fit in memory.
 
     >>> row = next(measure(["ALiBi"], length=8, grid=(2, 4), heads=2, head_dim=8, repeats=1, memory=False))
     >>> row.scheme, row.setting.tokens, row.inference.ratio > 0
     ('ALiBi', 8, True)
     """
     found = chosen(schemes, length, grid, Setting((1,), batch, heads, head_dim, dtype, device))
+    require_count("repeats", repeats)
     if schemes:
         for case in found:
             if case.refused:

@@ -1,6 +1,7 @@
 """What is measured: schemes at the sizes that they can have, and the call to each."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from torch.nn import functional
 import posenc
 from posenc import catalog
 
-__all__ = ["PLAIN", "Case", "Setting", "build", "chosen", "prepare"]
+__all__ = ["PLAIN", "Case", "Setting", "build", "chosen", "prepare", "require_count"]
 
 PLAIN = "plain"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -45,9 +46,14 @@ class Case(NamedTuple):
 def chosen(schemes: Sequence[str], length: int | None, grid: tuple[int, ...], common: Setting) -> list[Case]:
     """Schemes, all if empty, each along a sequence and on a grid as its axes have it.
 
-    Raises ValueError for an unknown scheme, dtype or device.
+    Raises ValueError for an unknown scheme, dtype or device, for a length that none of the named schemes has, and for
+    more tokens than memory holds.
     """
     cards = [catalog.card(name) for name in schemes] or list(catalog.CARDS)
+    for name in ("batch", "heads", "head_dim"):
+        require_count(name, getattr(common, name))
+    for name, size in [("length", 1 if length is None else length), *(("each size of grid", size) for size in grid)]:
+        require_count(name, size)
     if common.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {common.dtype!r}")
     try:
@@ -55,7 +61,13 @@ def chosen(schemes: Sequence[str], length: int | None, grid: tuple[int, ...], co
     except (AssertionError, RuntimeError) as error:  # unknown to torch, or not there
         given = f"got {common.device!r}: for example cpu"
         raise ValueError(f"device must be one that torch can use here, {given}") from error
+    if common.device.partition(":")[0] == "meta":
+        raise ValueError("device must be one that computes, got 'meta', which has no numbers: for example cpu")
+    if schemes and length and not any(card.axes in ("1", "any") for card in cards):
+        given = ", ".join(f"{card.name} has {card.axes}" for card in cards)
+        raise ValueError(f"length is for schemes of one axis, got {length} ({given}): give the grid instead")
     line = (length or math.prod(grid),)
+    _require_memory(common, max(line[0], math.prod(grid)))
     shapes: dict[str, list[tuple[int, ...]]] = {
         "1": [line],
         "any": [line, grid],
@@ -72,6 +84,26 @@ def chosen(schemes: Sequence[str], length: int | None, grid: tuple[int, ...], co
             else:
                 found.append(Case(card.name, setting))
     return found
+
+
+def require_count(name: str, number: object) -> None:
+    """Raise where there are not so many."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError(f"{name} must be 1 or more, got {number!r}: pass a whole number")
+
+
+def _require_memory(common: Setting, tokens: int) -> None:
+    """Raise where queries, keys, values and the output alone are more than this machine has."""
+    if not common.device.startswith("cpu") or "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return
+    itemsize = getattr(torch, common.dtype).itemsize
+    needed = 4 * common.batch * common.heads * common.head_dim * tokens * itemsize
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise ValueError(
+            f"{tokens} tokens need {needed / 2**30:.0f} GiB for q, k, v and the output, got a machine of "
+            f"{memory / 2**30:.0f} GiB: measure fewer"
+        )
 
 
 def build(scheme: str, setting: Setting) -> Any:

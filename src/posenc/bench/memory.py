@@ -29,28 +29,33 @@ def peaks(cases: list[tuple[str, Setting]]) -> Peaks:
     answer = subprocess.run(
         [sys.executable, "-c", program], input=message, stdout=subprocess.PIPE, text=True, check=True
     )
-    return dict(zip(wanted, json.loads(answer.stdout), strict=True))
+    found = dict(zip(wanted, json.loads(answer.stdout), strict=True))
+    for (scheme, setting, _), peak in found.items():
+        if isinstance(peak, str):
+            raise ValueError(f"{scheme} cannot be measured at {setting.shape} tokens: {peak}")
+    return found
 
 
 def serve() -> None:
     """Answer JSON on stdin with the peak of each case, each measured in a fork of this still idle process."""
     request = json.load(sys.stdin)
-    found: list[float] = []
+    found: list[float | str] = []
     for scheme, setting, train in request["cases"]:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             torch.set_num_threads(request["threads"])
-            grown = _growth(scheme, Setting(tuple(setting[0]), *setting[1:]), train)
+            try:
+                grown: float | str = _growth(scheme, Setting(tuple(setting[0]), *setting[1:]), train)
+            except (MemoryError, RuntimeError) as error:  # torch says so where a tensor does not fit
+                grown = str(error).partition("\n")[0]
             os.write(write, json.dumps(grown).encode())
             os._exit(0)
         os.close(write)
         with os.fdopen(read) as pipe:
             answer = pipe.read()
         os.waitpid(child, 0)
-        if not answer:
-            sys.exit(f"the memory of {scheme} could not be measured")
-        found.append(json.loads(answer))
+        found.append(json.loads(answer) if answer else "its process ended, as it does where memory ends")
     json.dump(found, sys.stdout)
 
 

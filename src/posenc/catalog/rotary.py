@@ -99,7 +99,7 @@ CARDS = (
     Card(
         name="XPos",
         place="rotary",
-        title="Extrapolatable rotary with decay (xPos), for causal attention",
+        title="Extrapolatable rotary with decay (xPos), for causal attention and positions that rise with the order",
         year=2022,
         paper="A Length-Extrapolatable Transformer, arXiv:2212.10554",
         equation="Σ_t ζ_t^((i − j)/512) (R(i) q_i · R(j) k_j)_t for j ≤ i, ζ_t = (2t/d + 0.4) / 1.4, R as in Rotary",

@@ -34,6 +34,7 @@ def bench(
         fail(str(error))
     from rich.console import Console
     from rich.table import Table
+    from torch import OutOfMemoryError
 
     from posenc import bench as benchmark
 
@@ -49,13 +50,13 @@ def bench(
     try:
         measured = benchmark.measure(known, **sizes, repeats=repeats)
         refused = [] if known else benchmark.refusals(**sizes)
-    except ValueError as error:  # a size that a scheme cannot have
+        rows = []
+        with Console(stderr=True).status("measuring memory") as status:
+            for row in measured:
+                rows.append(row)
+                status.update(f"measured {row.scheme}, {len(rows)} so far")
+    except (ValueError, MemoryError, OutOfMemoryError) as error:  # a size that a scheme cannot have, or the machine
         fail(str(error))
-    rows = []
-    with Console(stderr=True).status("measuring memory") as status:
-        for row in measured:
-            rows.append(row)
-            status.update(f"measured {row.scheme}, {len(rows)} so far")
     if as_json:
         found = {"repeats": repeats, "rows": [row.as_dict() for row in rows]}
         found["left_out"] = [{"scheme": case.scheme, "why": case.refused} for case in refused]

@@ -119,7 +119,7 @@ def read_text(path: Path, warn: Warn, own: tuple[Path, ...] = ()) -> Text:
             raise BadInput(f"--text needs UTF-8, got {path} with a bad byte at {error.start}: convert it") from None
         return _hold_out([text])
     if not path.is_dir():
-        raise BadInput(f"--text needs a file or a folder, got {path}, which does not exist")
+        raise BadInput(f"--text needs a file or a folder, got {path}, which {_what(path)}")
     texts = []
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
@@ -156,6 +156,9 @@ def read_series(path: Path, warn: Warn) -> Series:
         raise BadInput(f"x must be [N, T, C], or an object array of [T, C] arrays, got shape {x.shape} in {path}")
     if y.ndim != 1 or len(y) != len(x):
         raise BadInput(f"y must have one label a series, got {y.shape} labels for {len(x)} series in {path}")
+    for index, label in enumerate(y):
+        if not isinstance(label, str | bytes | int | float | np.generic) or label != label:
+            raise BadInput(f"y must have a label for each series, got {label!r} at {index} in {path}: drop that series")
     values = [_one_series(item, index, path) for index, item in enumerate(x)]
     channels = {item.shape[1] for item in values}
     if len(channels) != 1:
@@ -181,6 +184,12 @@ def split(labels: Array, warn: Warn) -> tuple[Array, Array]:
     if not test:
         raise BadInput("every class has a single example, so nothing is left to evaluate on: add examples")
     return np.array(sorted(train)), np.array(sorted(test))
+
+
+def _what(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder"
+    return "is neither a file nor a folder" if path.exists() else "does not exist"
 
 
 def _hold_out(texts: list[str]) -> Text:
@@ -243,7 +252,7 @@ def _one_series(item: Any, index: int, path: Path) -> Array:
 
 def _load_npz(path: Path) -> dict[str, Array]:
     if not path.is_file():
-        raise BadInput(f"--series needs an .npz file, got {path}, which does not exist")
+        raise BadInput(f"--series needs an .npz file, got {path}, which {_what(path)}")
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name in ("x.npy", "y.npy")]

@@ -21,6 +21,6 @@ def near(kind: str, name: str, known: Iterable[str]) -> BadInput:
     'unknown encoding "rotory": did you mean rotary? Known: alibi, rotary'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
     guess = f": did you mean {' or '.join(close)}? Known" if close else ". Known"
     return BadInput(f'unknown {kind} "{name}"{guess}: {", ".join(names)}')

@@ -119,8 +119,8 @@ def prepare(settings: Settings, sizes: Sizes | None = None) -> Comparison:
 
 
 def _at_least_one(option: str, value: int) -> int:
-    if value < 1:
-        raise BadInput(f"{option} must be 1 or more, got {value}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(f"{option} must be 1 or more, got {value!r}")
     return value
 
 

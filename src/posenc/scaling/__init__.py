@@ -10,10 +10,10 @@ the model was trained with. A scaling is a small value: two that were made alike
 Standard library only: scalings that depend on the length of a sequence use the methods of the tensor they are given.
 """
 
-import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
+from posenc.scaling.checks import flag, listed, number, positive, whole
 from posenc.scaling.rules import (
     DynamicNtk,
     Linear,
@@ -107,27 +107,32 @@ def yarn(
         attention_factor: given outright, it wins over all of these.
 
     Raises ValueError for a factor below 1, an original length below 2, ends that are not more than 0 or the wrong way
-    round, or an attention factor below 0.
+    round, or an attention factor that is not more than 0.
 
     >>> [round(m, 4) for m in yarn(factor=4, original=4096).multipliers(10000.0, 4)]
     [1.0, 1.0, 0.625, 0.25]
 
     Peng et al., YaRN: Efficient Context Window Extension of Large Language Models, 2023, arXiv:2309.00071.
     """
-    fast, slow = _positive("beta_fast", beta_fast), _positive("beta_slow", beta_slow)
+    fast, slow = positive("beta_fast", beta_fast), positive("beta_slow", beta_slow)
     if fast < slow:
         raise ValueError(f"beta_fast must not be below beta_slow, got {fast:g} and {slow:g}: the paper has 32 and 1")
-    if not isinstance(truncate, bool):
-        raise TypeError(f"truncate must be True or False, got {truncate!r}: pass one of them")
-    weight = None if mscale is None else _number("mscale", mscale)
-    weight_all = None if mscale_all_dim is None else _number("mscale_all_dim", mscale_all_dim)
+    weight = None if mscale is None else number("mscale", mscale)
+    weight_all = None if mscale_all_dim is None else number("mscale_all_dim", mscale_all_dim)
     growth, length, given = _factor(factor), _length(original), _attention(attention_factor)
-    return Yarn(growth, length, fast, slow, truncate, weight, weight_all, given)
+    yarn = Yarn(growth, length, fast, slow, flag("truncate", truncate), weight, weight_all, given)
+    for name, each in (("mscale", weight), ("mscale_all_dim", weight_all)):
+        if each is not None and yarn.temperature(each) <= 0:
+            raise ValueError(
+                f"{name} must leave an attention factor of more than 0, got {each:g} with factor {growth:g}: "
+                "DeepSeek has 0.707 and 1"
+            )
+    return yarn
 
 
 def longrope(
-    short: Iterable[float],
-    long: Iterable[float],
+    short: Sequence[float],
+    long: Sequence[float],
     original: int,
     factor: float | None = None,
     attention_factor: float | None = None,
@@ -139,7 +144,7 @@ def longrope(
     the length; without a `factor` s either, by nothing.
 
     Raises ValueError for sets of different sizes or numbers that are not more than 0, an original length below 2, a
-    factor below 1, or an attention factor below 0.
+    factor below 1, or an attention factor that is not more than 0.
 
     >>> round(longrope([1.0], [2.0], original=4096, factor=32).attention_factor, 5)
     1.19024
@@ -150,9 +155,8 @@ def longrope(
     """
     sets = []
     for name, values in (("short", short), ("long", long)):
-        if isinstance(values, str) or not isinstance(values, Iterable):
-            raise TypeError(f"{name} must be a list of numbers, got {values!r}: pass one factor a pair of channels")
-        sets.append(tuple(_positive(f"each factor of {name}", value) for value in values))
+        factors = listed(name, values, "pass one factor a pair of channels")
+        sets.append(tuple(positive(f"each factor of {name}", value) for value in factors))
     if len(sets[0]) != len(sets[1]) or not sets[0]:
         raise ValueError(
             f"short and long must each have one factor a pair of channels, got {len(sets[0])} and {len(sets[1])}: "
@@ -174,7 +178,7 @@ def llama3(factor: float, original: int, low: float = 1.0, high: float = 4.0) ->
 
     Grattafiori et al., The Llama 3 Herd of Models, 2024, arXiv:2407.21783; the rule is that of the released code.
     """
-    slow, fast = _positive("low", low), _positive("high", high)
+    slow, fast = positive("low", low), positive("high", high)
     if fast <= slow:
         raise ValueError(f"high must be more than low, got low={slow:g} and high={fast:g}: Llama 3.1 has 1 and 4")
     return Llama3(_factor(factor), _length(original), slow, fast)
@@ -192,7 +196,7 @@ def proportional(partial: float, factor: float = 1.0) -> Scaling:
 
     As released with Gemma 4 in transformers 5.
     """
-    part = _number("partial", partial)
+    part = number("partial", partial)
     if not 0 <= part <= 1:
         raise ValueError(f"partial must be from 0 to 1, got {part:g}: pass the part of the pairs that turns")
     return Proportional(part, _factor(factor))
@@ -210,47 +214,28 @@ def periods(shortest: float, longest: float) -> Scaling:
 
     Siméoni et al., DINOv3, 2025, arXiv:2508.10104.
     """
-    least, most = _positive("shortest", shortest), _positive("longest", longest)
+    least, most = positive("shortest", shortest), positive("longest", longest)
     if most < least:
         raise ValueError(f"longest must not be below shortest, got {most:g} and {least:g}: swap them")
     return Periods(least, most)
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}: pass an int or a float")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}: pass a finite number")
-    return float(value)
-
-
-def _positive(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if number <= 0:
-        raise ValueError(f"{name} must be more than 0, got {number:g}: pass a positive number")
-    return number
-
-
 def _factor(value: Any) -> float:
-    number = _number("factor", value)
-    if number < 1:
-        advice = f"pass {1 / number:g}" if number > 0 else "pass 4 for four times the trained length"
-        raise ValueError(f"factor must be 1 or more, got {number:g}: {advice}")
-    return number
+    growth = number("factor", value)
+    if growth < 1:
+        advice = f"pass {1 / growth:g}" if growth > 0 else "pass 4 for four times the trained length"
+        raise ValueError(f"factor must be 1 or more, got {growth:g}: {advice}")
+    return growth
 
 
 def _attention(value: Any) -> float | None:
     if value is None:
         return None
-    number = _number("attention_factor", value)
-    if number < 0:
-        raise ValueError(f"attention_factor must be 0 or more, got {number:g}: leave it out for the published one")
-    return number
+    given = number("attention_factor", value)
+    if given <= 0:
+        raise ValueError(f"attention_factor must be more than 0, got {given:g}: leave it out for the published one")
+    return given
 
 
 def _length(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"original must be a whole number of tokens, got {value!r}: pass the trained length")
-    if value < 2:
-        raise ValueError(f"original must be 2 or more, got {value}: pass the trained length in tokens")
-    return value
+    return whole("original", value, 2, "pass the trained length in tokens")

@@ -110,10 +110,11 @@ class Yarn(Scaling):
         if self.given_attention_factor is not None:
             return self.given_attention_factor
         if self.mscale and self.mscale_all_dim:
-            return self._temperature(self.mscale) / self._temperature(self.mscale_all_dim)
-        return self._temperature(1.0)
+            return self.temperature(self.mscale) / self.temperature(self.mscale_all_dim)
+        return self.temperature(1.0)
 
-    def _temperature(self, weight: float) -> float:
+    def temperature(self, weight: float) -> float:
+        """What a weight makes of the attention factor."""
         return 0.1 * weight * math.log(self.factor) + 1.0
 
     def multipliers(self, base: float, pairs: int) -> list[float]:

@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from posenc.checks import whole
+from posenc.checks import flag, real, whole
 from posenc.encoding import deal
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device, Explicit, Positions
 from posenc.positions import grid
 from posenc.scaling import Scaling, spectrum
+from posenc.scaling.checks import listed
 from posenc.scaling.config import read, write
 
 __all__ = ["MultimodalRotary", "multimodal"]
@@ -62,10 +63,9 @@ class MultimodalRotary(RotaryEncoding):
         super().__init__()
         pairs = self._set_turning(head_dim, base, layout, rotary_dim=rotary_dim, partial=True, precision=precision)
         sections = deal(pairs, 3) if sections is None else sections
-        if not isinstance(sections, SequenceOf) or isinstance(sections, str):
-            raise TypeError(f"sections must be pairs of time, height and width, got {sections!r}: pass a tuple")
-        self.sections = tuple(whole("each of sections", section) for section in sections)
-        self.axes, self.interleaved = len(self.sections), bool(interleaved)
+        given = listed("sections", sections, "pass pairs of time, height and width")
+        self.sections = tuple(whole("each of sections", section) for section in given)
+        self.axes, self.interleaved = len(self.sections), flag("interleaved", interleaved)
         if sum(self.sections) != pairs:
             raise ValueError(
                 f"sections must sum to the {pairs} pairs of {self.rotary_dim} channels, got {self.sections} with sum "
@@ -121,7 +121,7 @@ class MultimodalRotary(RotaryEncoding):
         return cls(
             found.head_dim,
             found.sections,
-            interleaved=bool(found.interleaved_sections) if interleaved is None else interleaved,
+            interleaved=found.interleaved_sections or False if interleaved is None else interleaved,
             base=found.base,
             scaling=found.scaling,
             rotary_dim=found.rotary_dim,
@@ -175,11 +175,12 @@ def multimodal(
 
     Wang et al., Qwen2-VL, 2024, arXiv:2409.12191; Bai et al., Qwen2.5-VL, 2025, arXiv:2502.13923.
     """
-    if isinstance(temporal_step, bool) or not isinstance(temporal_step, int | float) or not 0 <= temporal_step < 2**31:
-        raise ValueError(f"temporal_step must be 0 or more and finite, got {temporal_step!r}: Qwen2-VL has 1")
+    temporal_step = real("temporal_step", temporal_step, "Qwen2-VL has 1")
+    if not 0 <= temporal_step < 2**31:
+        raise ValueError(f"temporal_step must be from 0 to 2**31, got {temporal_step:g}: Qwen2-VL has 1")
     if follow not in ("largest", "space"):
         raise ValueError(f"follow must be 'largest' (the papers) or 'space' (transformers 5), got {follow!r}: pass one")
-    if isinstance(segments, int | str):
+    if not isinstance(segments, SequenceOf) or isinstance(segments, str | bytes):
         raise TypeError(f"segments must be a list, got {segments!r}: pass [tokens, (frames, height, width), ...]")
     here, parts = whole("start", start), [torch.zeros(0, 3, dtype=torch.int64)]
     for segment in segments:

@@ -12,6 +12,7 @@ from posenc.encoding import deal
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
 from posenc.scaling import Scaling, spectrum
+from posenc.scaling.checks import listed
 from posenc.scaling.config import read, write
 
 __all__ = ["Rotary"]
@@ -76,12 +77,13 @@ class Rotary(RotaryEncoding):
     ) -> None:
         super().__init__()
         pairs = self._set_turning(head_dim, base, layout, rotary_dim=rotary_dim, partial=True, precision=precision)
-        self.axes = whole("axes", axes, 1)
+        self.axes = axes = whole("axes", axes, 1)
         if pairs < axes:
             raise ValueError(
                 f"rotary needs a pair of channels an axis, got {2 * pairs} channels for {axes} axes: widen it"
             )
-        order = tuple(range(axes)) if axis_order is None else tuple(whole("axis_order", axis) for axis in axis_order)
+        named = range(axes) if axis_order is None else listed("axis_order", axis_order, "(1, 0)")
+        order = tuple(whole("axis_order", axis) for axis in named)
         if sorted(order) != list(range(axes)):
             raise ValueError(f"axis_order must name each of the {axes} axes once, got {order}: for width first (1, 0)")
         self.axis_order = order
@@ -114,23 +116,32 @@ class Rotary(RotaryEncoding):
         """The rotary of a Hugging Face config, an object or a dictionary, with its frequencies and attention factor.
 
         Reads `rope_theta` and `rope_scaling` (old) or `rope_parameters` (new), `partial_rotary_factor`, and `head_dim`
-        or `hidden_size` and `num_attention_heads`.
+        (`qk_rope_head_dim`) or `hidden_size` and `num_attention_heads`. The base is 10000 where a config has no name
+        for it; what is misspelt, contradicts itself or is no number is refused.
 
         Args:
             config: the config; of one with a `text_config`, that is read.
             head_dim: for configs that have it by another name.
             layer_type: which rotary, where the config has one a layer type.
-            layout: configs do not say how channels are paired, but for DeepSeek's `rope_interleave`; default "half".
+            layout: configs do not say how channels are paired, but for DeepSeek's `rope_interleave`; default "half",
+                and none for latent attention (`qk_rope_head_dim`) that does not say. GPT-J's is "interleaved".
             precision: as in the constructor.
 
-        Raises ValueError for a key or a type that is unknown, with the near name, or missing.
+        Raises ValueError for a key or a type that is unknown, with the near name, or missing, and for two settings that
+        contradict each other; TypeError for a setting that is no number.
 
         >>> scaling = {"rope_type": "linear", "factor": 4.0}
         >>> posenc.Rotary.from_config({"head_dim": 64, "rope_theta": 5e5, "rope_scaling": scaling})
         Rotary(64, axes=1, base=500000, layout='half', scaling=linear(factor=4.0))
         """
         found = read(config, head_dim, layer_type)
-        layout = layout or ("interleaved" if found.interleaved else "half")
+        if layout is None:
+            if found.latent and found.interleaved is None:
+                raise ValueError(
+                    "layout must be given where a config has qk_rope_head_dim and no rope_interleave, whose models "
+                    "pair channels in either way: pass layout='interleaved', as DeepSeek does, or 'half'"
+                )
+            layout = "interleaved" if found.interleaved else "half"
         return cls(
             found.head_dim,
             base=found.base,

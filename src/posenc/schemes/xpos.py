@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from posenc.checks import real
 from posenc.inside import RotaryEncoding
 from posenc.layout import Device
 from posenc.relative import Relative
@@ -54,11 +55,9 @@ class XPos(RotaryEncoding):
     ) -> None:
         super().__init__()
         self._set_turning(head_dim, base, layout)
-        if isinstance(scale_base, bool) or not isinstance(scale_base, int | float):
-            raise TypeError(f"scale_base must be a number, got {scale_base!r}: the paper's code has 512")
-        if not 0 < scale_base < math.inf:
-            raise ValueError(f"scale_base must be more than 0 and finite, got {scale_base}: the paper's code has 512")
-        self.scale_base = float(scale_base)
+        self.scale_base = real("scale_base", scale_base, "the paper's code has 512")
+        if not 1e-30 <= self.scale_base <= 1e30:
+            raise ValueError(f"scale_base must be from 1e-30 to 1e30, got {scale_base}: the paper's code has 512")
 
     def frequencies(self, length: Shaped[Tensor, "#b #l"] | None = None, device: Device = None) -> Float[Tensor, "1 p"]:
         frequencies: Tensor = spectrum(torch.empty(0, device=device), self.base, self.head_dim // 2)
