@@ -385,10 +385,14 @@ def test_many_buckets_take_no_time() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": 9}])
 def test_the_fused_path_keeps_within_the_error_budget(dtype: torch.dtype, options: dict[str, Any], seed: int) -> None:
-    """At most twice the dense path's error in the same dtype, with a floor of four units of the largest logit."""
-    worst = dict.fromkeys(("sdpa", "dense"), torch.zeros(4, dtype=torch.float64))
+    """At most twice the dense path's error in the same dtype, with a floor of four units of the largest logit.
+
+    Errors are the largest of a draw, averaged over the draws: the largest of all is a matter of luck for both.
+    """
+    draws = 12
+    mean = dict.fromkeys(("sdpa", "dense"), torch.zeros(4, dtype=torch.float64))
     floor = torch.zeros(4, dtype=torch.float64)
-    for _ in range(4):
+    for _ in range(draws):
         inexact = [x.to(dtype) for x in inputs(67, 67, width=32)]
         weight = draw(2, 4, 67, 32).to(dtype)
 
@@ -398,14 +402,14 @@ def test_the_fused_path_keeps_within_the_error_budget(dtype: torch.dtype, option
             return [out.detach(), *torch.autograd.grad((out * weight).sum(), arrays)]
 
         exact = results([x.double() for x in inexact], weight.double(), "dense")
-        for backend, largest in worst.items():
+        for backend, sofar in mean.items():
             errors = [
                 (ours.double() - truth).abs().max()
                 for ours, truth in zip(results(inexact, weight, backend), exact, strict=True)
             ]
-            worst[backend] = torch.maximum(largest, torch.stack(errors))
+            mean[backend] = sofar + torch.stack(errors) / draws
         q, k = inexact[0].double(), inexact[1].double()
         logit = float((q @ k.mT * 32**-0.5).abs().max())
         sizes = torch.stack([truth.abs().max() for truth in exact])
-        floor = torch.maximum(floor, 4 * torch.finfo(dtype).eps * torch.maximum(sizes, torch.tensor(logit)))
-    assert (worst["sdpa"] <= torch.maximum(2 * worst["dense"], floor)).all(), (worst, floor)
+        floor = floor + 4 * torch.finfo(dtype).eps * torch.maximum(sizes, torch.tensor(logit)) / draws
+    assert (mean["sdpa"] <= torch.maximum(2 * mean["dense"], floor)).all(), (mean, floor)

@@ -107,12 +107,6 @@ def test_a_missing_name_is_an_error_that_says_it(encoding, source, name):
         encoding.load_foreign({"blocks.1.x": torch.zeros(1)}, source, prefix="blocks.0.")
 
 
-@pytest.mark.parametrize("encoding", [posenc.ALiBi(2, learned=True), posenc.Kerple(2), posenc.Fire(2)])
-def test_where_nobody_else_trained_there_is_no_source(encoding):
-    with pytest.raises(ValueError, match=r"^\w+ knows no other library's numbers, got 'swin': use load_state"):
-        encoding.load_foreign({}, "swin")
-
-
 # 16. Neighbourhood windows at the border
 
 

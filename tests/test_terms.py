@@ -235,6 +235,19 @@ def test_a_ready_term_is_for_rows_as_many_as_the_batch() -> None:
         posenc.attention(q, q, q, term, positions=posenc.sequence(4))
 
 
+def test_a_ready_term_is_for_the_order_and_the_rows_that_it_was_evaluated_at() -> None:
+    q, places = torch.randn(2, 1, 4, 16), torch.arange(4)[:, None]
+    ordered = [posenc.coordinates(places, order=order) for order in (torch.arange(4), torch.arange(4).flip(0))]
+    term = posenc.CoPE(16, 8).term(ordered[0])
+    elsewhere = "the term was evaluated at other positions than those of this attention"
+    posenc.attention(q, q, q, term, positions=ordered[0], causal=True)
+    with pytest.raises(ValueError, match=elsewhere):
+        posenc.attention(q, q, q, term, positions=ordered[1], causal=True)
+    two, three = (posenc.padded(torch.ones(rows, 4, dtype=torch.bool)) for rows in (2, 3))
+    with pytest.raises(ValueError, match="positions must be for the 2 rows of the batch, got 3"):
+        posenc.attention(q, q, q, posenc.Rotary(16).term(three), positions=two)
+
+
 def test_a_decay_leaves_prefix_tokens_alone() -> None:
     encoding, positions = Fading(), posenc.grid(5, prefix=2)
     q, k = draw(2, 1, 2, 7, 6)

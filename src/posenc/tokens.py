@@ -167,8 +167,12 @@ class Positions:
             return True
         if (self.length, self.axes, self.prefix) != (other.length, other.axes, other.prefix):
             return False
+        if self.batch is not None and other.batch is not None and self.batch != other.batch:
+            return False
         pairs = [(self.coordinates(), other.coordinates()), (self.document(), other.document())]
         pairs.append((self.present(), other.present()))
+        if self._has_order() and other._has_order():
+            pairs.append((self.order(), other.order()))
         for ours, theirs in pairs:
             if ours is None or theirs is None:
                 if ours is not theirs:
