@@ -114,7 +114,7 @@ ERRORS: dict[str, tuple[Any, type[Exception], str]] = {
     "a tensor for positions": (
         lambda: posenc.Sinusoidal(24)(x, torch.arange(6)),
         TypeError,
-        "positions must be made by posenc.sequence, grid, packed, padded or coordinates, got Tensor",
+        "positions must be made by posenc.sequence, grid, packed, padded, multimodal or coordinates, got Tensor",
     ),
     # attention
     "integer q": (lambda: posenc.attention(q.long(), k, v), TypeError, "q must be a real tensor, got torch.int64"),

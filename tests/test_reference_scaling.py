@@ -101,7 +101,7 @@ def test_yarn_factor_of_deepseek(mscale, mscale_all_dim, factor):
     assert reference.rotary_frequencies(32, scaling=value)[1] == pytest.approx(factor, rel=1e-9)
 
 
-@pytest.mark.parametrize("given", [0.0, 1.0, 1.7])
+@pytest.mark.parametrize("given", [0.3, 1.0, 1.7])
 def test_an_attention_factor_given_outright_wins(given):
     yarn = scaling.yarn(factor=40.0, original=4096, mscale=1.0, mscale_all_dim=0.5, attention_factor=given)
     assert reference.rotary_frequencies(4, scaling=yarn)[1] == given

@@ -217,6 +217,16 @@ def test_plain_calls_ask_for_queries_and_keys_that_go_together() -> None:
                 call(k)
 
 
+def test_a_bias_has_numbers_for_one_head_or_for_all() -> None:
+    class Unsaid(posenc.BiasEncoding):
+        def bias(self, relative: Tensor) -> Tensor:
+            return torch.zeros(3, *relative.shape[:-1])
+
+    q = torch.randn(1, 4, 5, 8)
+    with pytest.raises(ValueError, match="Unsaid gave numbers for 3 heads, got q with 4: give one for each head"):
+        posenc.attention(q, q, q, Unsaid())
+
+
 def test_plain_calls_of_content_schemes_are_exact_under_autocast() -> None:
     q, shaw = torch.randn(1, 2, 7, 16), posenc.Shaw(16, 3)
     logits = shaw(q)

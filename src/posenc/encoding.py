@@ -42,10 +42,15 @@ This = TypeVar("This", bound="Encoding")
 
 
 class Encoding(nn.Module):
-    """A scheme's parameters and its function of position."""
+    """A scheme's parameters and its function of position.
+
+    A scheme of your own subclasses the class of its place, and sets `axes`, the coordinates that it reads (1 by
+    default), and `num_heads`, where each head has numbers of its own.
+    """
 
     place: ClassVar[str]
     axes: int = 1
+    """Number of coordinates of a token that it reads."""
     num_heads: int | None = None
     """Number of heads that the encoding has numbers for, or None where any number share them."""
     foreign: ClassVar[Mapping[str, Callable[[Any, ForeignState], dict[str, Tensor]]]] = {}
@@ -53,6 +58,10 @@ class Encoding(nn.Module):
 
     def check(self, relative: Relative) -> None:
         """Raise where the encoding cannot serve these positions."""
+
+    def wanted_positions(self) -> str:
+        """What makes positions for it, for messages."""
+        return "posenc.sequence(length)" if self.axes == 1 else f"posenc.grid({axis_names(self.axes)})"
 
     def term(
         self,
@@ -116,7 +125,7 @@ def require_positions(positions: object) -> None:
     """Raise TypeError for anything but a layout."""
     if not isinstance(positions, Positions):
         raise TypeError(
-            f"positions must be made by posenc.sequence, grid, packed, padded or coordinates, "
+            f"positions must be made by posenc.sequence, grid, packed, padded, multimodal or coordinates, "
             f"got {type(positions).__name__}: wrap numbers in posenc.coordinates"
         )
 
@@ -124,10 +133,10 @@ def require_positions(positions: object) -> None:
 def require_axes(encoding: Encoding, positions: Positions) -> None:
     """Raise ValueError where positions have another number of axes than the encoding."""
     if positions.axes != encoding.axes:
-        wanted = "posenc.sequence(length)" if encoding.axes == 1 else f"posenc.grid({axis_names(encoding.axes)})"
         raise ValueError(
             f"{type(encoding).__name__} was made for positions with {_count(encoding.axes)}, "
-            f"got {_count(positions.axes)}: pass positions={wanted}, or make it for {_count(positions.axes)}"
+            f"got {_count(positions.axes)}: pass positions={encoding.wanted_positions()}, "
+            f"or an encoding for {_count(positions.axes)}"
         )
 
 

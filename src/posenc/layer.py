@@ -18,7 +18,8 @@ __all__ = ["KeyValueCache", "SelfAttention"]
 class KeyValueCache:
     """Keys and values of the tokens that one layer has seen, before rotation; one cache a layer.
 
-    Keys are kept unrotated, so that every decode step is the same attention as the full pass.
+    Keys are kept unrotated, so that every decode step is the same attention as the full pass. In a layer of your own,
+    `joined(keys, values)` gives those of all tokens, and `keep` holds them once the step has worked.
 
     >>> cache = posenc.KeyValueCache()
     >>> layer = posenc.SelfAttention(32, 4, posenc.Rotary(8))

@@ -46,7 +46,7 @@ class Relative:
         for name, layout in (("positions", positions), ("key_positions", key_positions)):
             if layout is not None and not isinstance(layout, Positions):
                 raise TypeError(
-                    f"{name} must be made by posenc.sequence, grid, packed, padded or coordinates, "
+                    f"{name} must be made by posenc.sequence, grid, packed, padded, multimodal or coordinates, "
                     f"got {type(layout).__name__}: wrap numbers in posenc.coordinates"
                 )
         if positions is None and key_positions is not None:
@@ -200,7 +200,7 @@ class Relative:
         self.require_integers(scheme)
         reach = tuple(farthest)
         message = f"{scheme} has relative positions up to {reach if len(reach) > 1 else reach[0]}"
-        advice = "make a table for this size"
+        advice = "make a table for this size, or resize this one with posenc.resize_table"
         readable_lags = self._largest(behind)
         if readable_lags is not None:
             for axis, largest in enumerate(readable_lags):

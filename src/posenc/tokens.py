@@ -23,7 +23,8 @@ Device = torch.device | str | None
 
 
 class Positions:
-    """A layout of tokens. Made by `sequence`, `grid`, `packed`, `padded` or `coordinates`; never changed afterwards.
+    """A layout of tokens. Made by `sequence`, `grid`, `packed`, `padded`, `multimodal` or
+    `coordinates`; never changed afterwards.
 
     Tensors that it was made from are kept, not copied: a captured step may put new numbers there, checked or not.
 
@@ -91,7 +92,7 @@ class Positions:
 
     def offsets(self, device: Device = None) -> Tensor:
         """Coordinates less the origin, `[b, n, axes]` or `[n, axes]`."""
-        raise TypeError("Positions is made by posenc.sequence, grid, packed, padded or coordinates")
+        raise TypeError("Positions is made by posenc.sequence, grid, packed, padded, multimodal or coordinates")
 
     def coordinates(self, device: Device = None) -> Tensor:
         """Coordinates of the tokens after the prefix, int64 or float64, `[n, axes]` or `[b, n, axes]`."""

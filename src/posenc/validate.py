@@ -9,7 +9,7 @@ from torch import Tensor
 from posenc.checks import real
 from posenc.encoding import arithmetic_dtype, require_real
 from posenc.relative import Relative
-from posenc.term import Decay, Term
+from posenc.term import Bias, Decay, Term
 
 __all__ = ["require_lengths", "require_masks", "require_numbers", "require_tensors", "require_term", "require_together"]
 
@@ -109,6 +109,11 @@ def require_term(term: Term, name: str, relative: Relative, q: Tensor, causal: b
         )
     if term.heads is not None and term.heads != heads:
         raise ValueError(f"{name} was made for {term.heads} heads, got q with {heads}: make it with num_heads={heads}")
+    own = term.values.shape[1] if isinstance(term, Bias) else 1
+    if own != 1 and own != heads:  # membership in a tuple would compare symbols by identity under compile
+        raise ValueError(
+            f"{name} gave numbers for {own} heads, got q with {heads}: give one for each head, or one for all"
+        )
     if term.head_dim is not None and term.head_dim != head_dim:
         raise ValueError(
             f"{name} was made for head_dim {term.head_dim}, got q with {head_dim}: make it with head_dim={head_dim}"

@@ -13,7 +13,10 @@ __all__ = ["BiasEncoding"]
 
 
 class BiasEncoding(Encoding):
-    """A function relative position -> a number per head, added to the logits: s_ij + b_h(i - j)."""
+    """A function relative position -> a number per head, added to the logits: s_ij + b_h(i - j).
+
+    Subclasses write `bias(relative)` and set `num_heads`, and `axes` where a token has more than one coordinate.
+    """
 
     place = "bias"
     reads_query: bool = False

@@ -79,6 +79,9 @@ class MultimodalRotary(RotaryEncoding):
             )
         self._set_scaling(scaling, [pairs])
 
+    def wanted_positions(self) -> str:
+        return "posenc.multimodal([tokens, (frames, height, width), ...])"
+
     def _axis_of_pairs(self) -> list[int]:
         pairs = range(self.rotary_dim // 2)
         if not self.interleaved:
