@@ -130,10 +130,27 @@ def test_what_does_not_fit_is_left_out_with_its_reason(report):
     assert summaries[1].as_dict()["left_out"] == {"iRPE": why}
 
 
-def test_two_steps_of_training_have_no_clear_winner(report):
-    text, summaries, _ = report
-    assert "No clear winner" in text
-    assert all(not summary.standing("1x").clear for summary in summaries)
+def test_two_steps_of_training_have_learned_nothing_and_conclude_nothing(report):
+    text, summaries, folder = report
+    assert "No clear winner" not in text
+    assert "tell encodings apart on this data" not in text
+    assert "gave the same score" not in text
+    assert "Cheapest within error" not in text
+    assert "Named above is what served" not in text
+    for summary in summaries:
+        assert summary.unlearned.endswith("2 steps are too few here: more are needed (--steps).")
+        assert text.count(summary.unlearned) == 2  # in the answer, and under the scale
+        assert f"warning: {summary.task.name}: {summary.unlearned}" in (folder / "log.txt").read_text()
+        assert summary.as_dict()["learned"] is False
+
+
+def test_models_are_counted_the_same_in_the_page_and_the_terminal(report):
+    text, summaries, folder = report
+    assert [len(summary.rows) for summary in summaries] == [7, 6]
+    trained = "5 encodings and the model without"  # six models read the digits, five the text (no iRPE), two seeds
+    assert f"was trained 22 times, the same but for its position encoding: {trained},\n2 seeds, 2 tasks." in text
+    assert f"22 trials: {trained}, 2 seeds, on digits, text. " in (folder / "log.txt").read_text()
+    assert "1 more row shows one of them changed" in text
 
 
 def test_the_page_says_how_to_make_it_again(report):
@@ -155,7 +172,7 @@ def test_names_from_data_are_escaped(tmp_path, monkeypatch):
     assert "<b>&.txt" not in text
     assert "&lt;b&gt;&amp;.txt" in text
     assert Page(text).open == []
-    assert "One seed gives no interval" in text
+    assert "no better than chance" in text
 
 
 def test_scores_as_json(tmp_path, monkeypatch, capsys):
@@ -196,6 +213,10 @@ class Untrained(Task):
 
     def held_out(self, condition):
         return iter(())
+
+    @property
+    def chance(self):
+        return 4.0 if self.causal else 0.109
 
 
 def text_summary(**rows):
@@ -275,6 +296,50 @@ def test_answers_name_a_winner_only_where_there_is_one():
     tied = text_summary(rotary=[(2.5, 3, 4), (2.7, 3, 4)], alibi=[(2.6, 3, 4), (2.55, 3, 4)])
     assert answers(tied)[0].short == "No clear winner"
     assert headline([tied]) == "Code: ALiBi or Rotary."
+
+
+def test_one_seed_names_no_cheapest():
+    one, two = (text_summary(none=[(3.5,)] * n, alibi=[(2.8,)] * n) for n in (1, 2))
+    for summary in (one, two):
+        for row in summary.rows:
+            row.cost = {"training": 1.0, "inference": 1.1}
+    assert answers(one)[0].detail == "One seed gives no interval; ALiBi has 2.800 bits."
+    assert not [answer for answer in answers(one) if answer.question.startswith("Cheapest")]
+    assert answers(two)[-1].question == "Cheapest within error of the best"
+
+
+def test_at_chance_nothing_is_concluded():
+    guess, better = (4.3, 4.3, 4.3, 4.3), (3.97, 3.97, 3.97, 3.97)
+    half = text_summary(none=[guess] * 2, rotary=[guess] * 2, alibi=[better] * 2)
+    assert half.unlearned == (
+        "2 of 3 models, the one without encoding among them, are no better than chance (4.000 bits, the entropy of "
+        "single characters): nothing was learned yet that tells encodings apart. 10 steps are too few here: more are "
+        "needed (--steps)."
+    )
+    (answer,) = answers(half)
+    assert (answer.short, answer.detail, answer.clear) == ("Nothing learned yet", half.unlearned, False)
+    assert headline([half]) == "Code: too few steps to tell."
+    assert (findings(half), consistency(half)) == ([], None)
+    fewer = text_summary(none=[guess] * 2, rotary=[guess] * 2, alibi=[better] * 2, xpos=[better] * 2)
+    assert fewer.unlearned is None
+    assert text_summary(none=[better], rotary=[guess], alibi=[guess]).unlearned is None
+    alone = text_summary(none=[guess]).unlearned
+    assert alone.startswith("The model without encoding is no better than chance (4.000 bits")
+
+
+def test_chance_is_read_off_the_held_out_data(digits, tmp_path):
+    labels = digits.images.labels[digits.test]
+    assert digits.chance == max((labels == label).mean() for label in range(10))
+    (tmp_path / "ab.txt").write_text("ab" * 8000)
+    (text,) = prepare(Settings(text=tmp_path / "ab.txt", lengths=(1.0,))).tasks
+    assert text.chance == pytest.approx(1.0, abs=1e-6)  # two characters, each half of the time
+    (tmp_path / "aaab.txt").write_text("aaab" * 4000)
+    (text,) = prepare(Settings(text=tmp_path / "aaab.txt", lengths=(1.0,))).tasks
+    assert text.chance == pytest.approx(0.8112781, abs=1e-3)
+    x = np.random.default_rng(0).normal(size=(40, 12, 1))
+    np.savez(tmp_path / "s.npz", x=x, y=np.array([0] * 30 + [1] * 10))
+    (series,) = prepare(Settings(series=tmp_path / "s.npz")).tasks
+    assert series.chance == 0.75
 
 
 def test_beyond_takes_the_better_of_continued_and_squeezed(report):

@@ -116,8 +116,24 @@ def test_a_decay_is_drawn_for_the_keys_that_are_seen():
         np.testing.assert_allclose(logits[relative == lag], float(turned[0, 0, 5] @ keys[0, 0, 5 - lag]), atol=1e-5)
 
 
-def test_three_axes_are_drawn_as_a_map_of_the_last_two():
-    figure = plots.picture(posenc.MultimodalRotary(16, (2, 3, 3)), posenc.grid(2, 3, 4))
+def test_three_axes_have_a_panel_each_and_one_for_the_pairs():
+    rotary = posenc.MultimodalRotary(16, (2, 3, 3))
+    figure = plots.picture(rotary, posenc.grid(2, 3, 4))
+    assert figure.get_suptitle() == "Multimodal rotary, grid 2 (time) × 3 (height) × 4 (width)"
+    turns, *panels = figure.axes
+    frequencies = rotary.frequencies().numpy()
+    for axis, (own, pairs) in enumerate(zip(frequencies, ([0, 1], [2, 3, 4], [5, 6, 7]), strict=True)):
+        at, angle = turns.lines[axis].get_data()
+        assert at.tolist() == pairs
+        np.testing.assert_allclose(angle, own[pairs], rtol=1e-6)
+        assert panels[axis].get_title() == f"Logit of two equal vectors, {('time', 'height', 'width')[axis]}"
+        relative, logits = panels[axis].lines[0].get_data()
+        assert relative.tolist() == list(range(-1 - axis, 2 + axis))
+        np.testing.assert_allclose(logits, np.cos(relative[:, None] * own).mean(1), atol=1e-6)
+
+
+def test_three_axes_where_heads_turn_differently_are_a_map_of_the_last_two():
+    figure = plots.picture(posenc.MixedRotary(2, 8, axes=3), posenc.grid(2, 3, 4))
     panel = next(axes for axes in figure.axes if axes.get_xlabel() == "relative width (query − key)")
     assert image(panel).shape == (5, 7)
 

@@ -1,5 +1,6 @@
 """`posenc show`: draw a scheme, or explain a function on tables step by step."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -8,14 +9,16 @@ import typer
 from posenc import catalog
 from posenc.cli.app import app, check_out, fail, parse_grid
 
-SHAPES = {"1": (64,), "any": (64,), "2": (8, 8), "3": (4, 8, 8)}  # what is drawn by default, by the axes of a scheme
+SHAPES = {"1": (64,), "any": (64,), "2": (8, 8), "3": (16, 32, 32)}  # what is drawn by default, by the axes of a scheme
 STEPS = ("relative_to_absolute", "skew")  # functions that are explained step by step
 
 
 @app.command()
 def show(
     scheme: Annotated[str, typer.Argument(help="A scheme of `posenc list`, or relative_to_absolute, or skew.")],
-    out: Annotated[Path | None, typer.Option(help="The picture, .png or .svg. [default: SCHEME.png]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The picture, .png or .svg. [default: the name in small letters, as rotary.png]")
+    ] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence. [default: 64, or a grid]")] = None,
     grid: Annotated[str | None, typer.Option(help="Sizes of a grid instead, for example 14x14.")] = None,
     dim: Annotated[int, typer.Option(min=2, help="Channels: of the model, or of one head.")] = 64,
@@ -54,8 +57,19 @@ def show(
         try:
             figure = plots.untrained(name, arguments, shape)
         except ValueError as error:  # a width the scheme cannot have
-            fail(str(error))
+            fail(_as_options(str(error)))
         card = catalog.card(name)
         typer.echo(f"{card.title}\n{card.equation}\n{card.paper}")
     figure.savefig(path, dpi=150)
     typer.echo(f"wrote {path}")
+
+
+def _as_options(message: str) -> str:
+    """What a constructor advises, as the option of this command: it has no rotary_dim.
+
+    >>> _as_options("head_dim must be even for rotary, got 7: pass rotary_dim=6 to rotate part of it")
+    'head_dim must be even for rotary, got 7: give --dim 6'
+    """
+    return re.sub(
+        r"^(head_dim .*): pass (?:rotary_dim=)?(\d+)(?: to rotate part of it)?$", r"\1: give --dim \2", message
+    )

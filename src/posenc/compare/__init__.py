@@ -45,6 +45,9 @@ def compare(settings: Settings, console: Console | None = None, sizes: Sizes | N
     costs = _measure_costs(comparison, store, reporter)
     summaries = summarise(comparison, results, costs)
     write_report(comparison, summaries, settings.out, seconds=time.monotonic() - started)
+    for summary in summaries:
+        if summary.unlearned:
+            reporter.warn(f"{summary.task.name}: {summary.unlearned}")
     reporter.say(
         f"Wrote {settings.out} in {(time.monotonic() - started) / 60:.1f} min; trials are kept in {settings.runs}"
     )
@@ -54,10 +57,10 @@ def compare(settings: Settings, console: Console | None = None, sizes: Sizes | N
 def _run_trials(comparison: Comparison, store: Store, reporter: Reporter) -> dict[str, dict[str, Any]]:
     settings, by_key = comparison.settings, {trial.key: trial for trial in comparison.trials}
     tasks = ", ".join(task.name for task in comparison.tasks)
-    encodings = len({trial.encoding for trial in comparison.trials})
+    seeds = len({trial.seed for trial in comparison.trials})
     kept = sum(store.path(key).exists() for key in by_key)
     reporter.say(
-        f"{_count(len(by_key), 'trial')}: {_count(encodings, 'encoding')}, none among them, on {tasks}. "
+        f"{_count(len(by_key), 'trial')}: {comparison.models}, {_count(seeds, 'seed')}, on {tasks}. "
         "Ctrl-C stops, the same command continues."
     )
     if kept:

@@ -28,6 +28,8 @@ def headline(summaries: list[TaskSummary]) -> str:
 
 def named(summary: TaskSummary) -> tuple[str, str]:
     """Who is best at the trained length, and, where that is another, at the longest."""
+    if summary.unlearned:
+        return "too few steps to tell", ""
     trained = _contenders(summary, "1x")
     if trained is None or summary.seeds == 1:
         return "no clear winner", ""
@@ -52,7 +54,9 @@ def _either(titles: list[str]) -> str:
 
 
 def answers(summary: TaskSummary) -> list[Answer]:
-    """Best at the trained length, beyond it, cheapest within error, steadiest beyond."""
+    """Best at the trained length, beyond it, cheapest within error, or that nothing was learned yet."""
+    if summary.unlearned:
+        return [Answer("Too early to tell", "Nothing learned yet", summary.unlearned, False)]
     found = [_best(summary, "1x", f"Best at the trained length ({summary.task.describe(1)})")]
     for factor in sorted({factor for factor in (4.0, max(summary.task.factors)) if factor in summary.task.factors}):
         if factor > 1:
@@ -106,7 +110,7 @@ def titled(summary: TaskSummary, name: str, condition: str) -> str:
 
 def _cheapest(summary: TaskSummary) -> Answer | None:
     found = summary.standing("1x")
-    if found is None:
+    if found is None or summary.seeds == 1:  # one seed gives no error to be within
         return None
     rows = [row for name in found.tied if (row := summary.row(name)) is not None and row.cost is not None]
     if not rows:

@@ -67,6 +67,13 @@ class TextTask(Task):
         task.fingerprint = digest(train.numpy(), task.spans.numpy())
         return task
 
+    @property
+    def chance(self) -> float:
+        """The entropy of single held-out characters, −Σ p log₂ p: no one distribution for all of them does better."""
+        _, counts = self.spans[:, 1:].unique(return_counts=True)
+        share = counts.double() / counts.sum()
+        return float(-(share * share.log2()).sum())
+
     def training(self, steps: int, seed: int) -> Iterator[Batch]:
         window = self.shape[0]
         generator = torch.Generator().manual_seed(number("order", seed))

@@ -13,8 +13,6 @@ from posenc.compare.tasks import Condition
 
 __all__ = ["Finding", "consistency", "findings"]
 
-MATERIAL_BITS, MATERIAL_ACCURACY = 0.02, 0.01  # a change smaller than this is none
-
 
 class Finding(NamedTuple):
     """A published claim, who made it, what was measured here, and how the two compare."""
@@ -27,14 +25,21 @@ class Finding(NamedTuple):
 
 
 def findings(summary: TaskSummary) -> list[Finding]:
-    """Published claims that this task can speak to."""
+    """Published claims that this task can speak to: none where nothing was learned yet."""
+    if summary.unlearned:
+        return []
     if summary.task.causal:
         return [finding for claim in TEXT_CLAIMS if (finding := claim(summary)) is not None]
     return [finding for claim in SIGNAL_CLAIMS if (finding := claim(summary)) is not None]
 
 
 def consistency(summary: TaskSummary) -> str | None:
-    """How much the score changed where all positions were shifted, for what runs there: a check of the code."""
+    """How much the score changed where all positions were shifted, for what runs there: a check of the code.
+
+    Nothing where nothing was learned yet: the score of a constant model does not change, whatever the encoding.
+    """
+    if summary.unlearned:
+        return None
     changes: dict[str, float] = {}
     for row in summary.rows:
         moved = [row.change(condition.name) for condition in summary.conditions if condition.shift]
@@ -50,11 +55,6 @@ def consistency(summary: TaskSummary) -> str | None:
     return (first + second).strip()
 
 
-def material(summary: TaskSummary) -> float:
-    """The smallest change that is called one."""
-    return MATERIAL_BITS if summary.task.causal else MATERIAL_ACCURACY
-
-
 Claim = Callable[[TaskSummary], Finding | None]
 
 
@@ -67,9 +67,9 @@ def _loss(summary: TaskSummary, change: Estimate | None) -> str | None:
     if change is None:
         return None
     worse = change if summary.task.causal else Estimate(-change.mean, -change.high, -change.low, change.spread, 0)
-    if worse.low > 0 and worse.mean > material(summary):
+    if worse.low > 0 and worse.mean > summary.material:
         return "loses"
-    return "keeps" if worse.high < material(summary) else None
+    return "keeps" if worse.high < summary.material else None
 
 
 def _changed(summary: TaskSummary, row: Row, condition: Condition) -> str:

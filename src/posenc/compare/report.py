@@ -48,7 +48,8 @@ def render(comparison: Comparison, summaries: list[TaskSummary], *, seconds: flo
         headline=headline(summaries),
         tasks=[_task(summary) for summary in summaries],
         trials=len(comparison.trials),
-        encodings=len({name for names in comparison.rows.values() for name in names}),
+        models=comparison.models,
+        changed=comparison.changed,
         seeds=summaries[0].seeds,
         minutes=seconds / 60,
         command=comparison.settings.command(),
@@ -80,6 +81,7 @@ def _task(summary: TaskSummary) -> dict[str, Any]:
     return {
         "name": task.name,
         "title": task.title,
+        "unlearned": summary.unlearned,
         "named": named(summary),
         "about": task.about,
         "measure": task.measure,
@@ -163,7 +165,7 @@ def _score(summary: TaskSummary, row: Row, condition: Condition, standing: Stand
     if found is None:
         return {"text": "cannot", "kind": "cannot", "note": row.cannot.get(condition.name, "no result")}
     kind = ""
-    if standing is not None and row.name in standing.tied and summary.seeds > 1:
+    if standing is not None and row.name in standing.tied and summary.seeds > 1 and not summary.unlearned:
         kind = "best" if standing.clear else "tied"
     return {"text": summary.format(found.mean), "margin": _margin(summary, found), "kind": kind}
 
@@ -179,7 +181,7 @@ def _moved(summary: TaskSummary, row: Row, condition: Condition) -> Cell:
     if condition.name in row.cannot:
         return {"text": "cannot", "kind": "cannot", "note": row.cannot[condition.name]}
     found = row.change(condition.name)
-    if found is None:
+    if found is None or summary.unlearned:  # no shift changes what is constant
         return {"text": "–"}
     text = summary.format(found.mean, True)
     return {"text": "none" if _zero(text) else text, "kind": _lost(summary, found, text)}

@@ -83,6 +83,19 @@ class Comparison:
     sizes: Sizes
     warnings: tuple[str, ...] = ()
 
+    @property
+    def models(self) -> str:
+        """What is trained, in words: "22 encodings and the model without"."""
+        count = len({trial.encoding for trial in self.trials} - {"none"})
+        if count == 0:
+            return "the model without encoding"
+        return f"{count} encoding{'s' if count > 1 else ''} and the model without"
+
+    @property
+    def changed(self) -> int:
+        """How many rows show a trained encoding changed for other lengths, without training."""
+        return len({name for names in self.rows.values() for name in names} - {trial.encoding for trial in self.trials})
+
 
 def prepare(settings: Settings, sizes: Sizes | None = None) -> Comparison:
     """Check the settings, read the data and list the trials. Writes nothing.

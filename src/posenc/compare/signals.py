@@ -54,6 +54,10 @@ class ImageTask(Task):
         task.fingerprint = digest(images.pixels, images.labels, images.patch, images.shape)
         return task
 
+    @property
+    def chance(self) -> float:
+        return _largest_share(self.images.labels[self.test])
+
     def tokens(self, index: NDArray[Any], shape: tuple[int, ...]) -> Tensor:
         """Images resized so that their patches fill the shape, `[b, n, values]`."""
         patch = self.images.patch
@@ -117,6 +121,10 @@ class SeriesTask(Task):
         task.fingerprint = digest(*values, series.labels, stride)
         return task
 
+    @property
+    def chance(self) -> float:
+        return _largest_share(self.labels[self.test])
+
     def tokens(self, index: NDArray[Any], factor: float) -> tuple[Tensor, Tensor]:
         """Series stretched in time, cut into tokens and padded at the end: `[b, n, values]`, mask `[b, n]`."""
         rows = [_stretch(self.series[i], factor) for i in index]
@@ -138,6 +146,11 @@ class SeriesTask(Task):
             inputs, mask = self.tokens(index, condition.factor)
             place = self.place(condition, tuple(inputs.shape[1:2]), mask)
             yield Batch(inputs, torch.from_numpy(self.labels[index]), place)
+
+
+def _largest_share(labels: NDArray[Any]) -> float:
+    """The share of the most common label."""
+    return float(np.bincount(labels).max() / len(labels))
 
 
 def _stretch(values: NDArray[Any], factor: float) -> NDArray[Any]:

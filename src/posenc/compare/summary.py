@@ -10,6 +10,8 @@ from posenc.compare.settings import Comparison
 from posenc.compare.statistics import Estimate, Standing, estimate, paired, standing
 from posenc.compare.tasks import Condition, Task
 
+MATERIAL_BITS, MATERIAL_ACCURACY = 0.02, 0.01  # a change smaller than this is none
+
 __all__ = ["Row", "TaskSummary", "by_reason", "summarise"]
 
 
@@ -70,6 +72,41 @@ class TaskSummary:
         """Whether a difference is an improvement."""
         return (difference > 0) == self.task.higher_is_better
 
+    @property
+    def material(self) -> float:
+        """The smallest change that is called one."""
+        return MATERIAL_BITS if self.task.causal else MATERIAL_ACCURACY
+
+    def at_chance(self, row: Row) -> bool:
+        """Whether a row does no better at the trained length than one answer for everything."""
+        chance, found = self.task.chance, row.estimate("1x")
+        if chance is None or found is None:
+            return False
+        gain = found.mean - chance if self.task.higher_is_better else chance - found.mean
+        return gain < self.material
+
+    @property
+    def unlearned(self) -> str | None:
+        """Where the model without encoding and at least half of the others are at chance: that, in a sentence.
+
+        Such models say nothing of their encodings: what is constant has no best, and no shift changes it.
+        """
+        none = self.row("none")
+        others = [row for row in self.rows if row.name == row.trained_as and row is not none and row.estimate("1x")]
+        stuck = sum(map(self.at_chance, others))
+        if none is None or not self.at_chance(none) or 2 * stuck < len(others):
+            return None
+        who = f"{stuck + 1} of {len(others) + 1} models, the one without encoding among them, are"
+        if not others:
+            who = "The model without encoding is"
+        chance = f"{self.format(self.task.chance or 0.0)} {self.unit}"
+        what = "the entropy of single characters" if self.task.causal else "the share of the largest class"
+        steps = "1 step is" if self.steps == 1 else f"{self.steps:,} steps are"
+        return (
+            f"{who} no better than chance ({chance}, {what}): nothing was learned yet that tells encodings apart. "
+            f"{steps} too few here: more are needed (--steps)."
+        )
+
     def format(self, value: float, signed: bool = False) -> str:
         """A score, or a difference, in the unit of the task: per cent, or bits per character."""
         if not math.isfinite(value):
@@ -85,6 +122,8 @@ class TaskSummary:
             "measure": self.task.measure,
             "steps": self.steps,
             "seeds": self.seeds,
+            "chance": self.task.chance,
+            "learned": self.unlearned is None,
             "best": None if (found := self.standing("1x")) is None else found._asdict() | {"clear": found.clear},
             "left_out": dict(self.left_out),
             "rows": {row.name: {"scores": row.scores, "cannot": row.cannot, "cost": row.cost} for row in self.rows},

@@ -79,6 +79,11 @@ class Task(ABC):
         """What a score is."""
         return "bits per character" if self.causal else "accuracy"
 
+    @property
+    def chance(self) -> float | None:
+        """The best score on the held-out data of one answer for all of it; None where that is not known."""
+        return None
+
     def scaled(self, factor: float) -> tuple[int, ...]:
         """The shape at so many times the trained length."""
         return tuple(max(1, round(size * factor)) for size in self.shape)

@@ -29,10 +29,13 @@ __all__ = ["bias", "content", "contextual", "rotary"]
 def rotary(encoding: posenc.RotaryEncoding, positions: posenc.Positions) -> Figure:
     """Left: cosine of the angle of each pair of channels. Right: the logit of two equal vectors.
 
-    Where heads turn differently: the angles of the first, and the logits of each; on a grid, those alone.
+    Where heads turn differently: the angles of the first, and the logits of each; on a grid, those alone. A grid of
+    three axes or more, where heads turn alike: which pair turns with which axis, how fast, and the logit along each.
     """
     term = encoding.term(positions)
     assert isinstance(term, posenc.Rotation)
+    if positions.axes > 2 and positions.shape is not None and term.query[0].shape[1] == 1:
+        return _by_axis(encoding, positions.shape)
     cosine = term.query[0][0].double().numpy()
     logits = by_relative(equal_logits(term), positions)
     several = len(logits) > 1
@@ -47,6 +50,36 @@ def rotary(encoding: posenc.RotaryEncoding, positions: posenc.Positions) -> Figu
         curves(right, ticks(values.shape[-1]), values, title, "logit, as a share of |q|²")
     else:
         relative_map(figure, right, logits[0], SEQUENTIAL, title)
+    return figure
+
+
+def _by_axis(encoding: posenc.RotaryEncoding, shape: tuple[int, ...]) -> Figure:
+    """First the angle of a step along each axis, by pair; then the logit along each axis on its own scale."""
+    names = AXES.get(len(shape), tuple(f"axis {axis}" for axis in range(len(shape))))
+    if isinstance(encoding, posenc.MultimodalRotary) and len(shape) == 3:
+        names = ("time", "height", "width")
+    figure = Figure(figsize=(10.5, 3.9 * (len(shape) // 2 + 1)), layout="constrained")
+    suptitle(figure, encoding)
+    sizes = " × ".join(f"{size} ({name})" for size, name in zip(shape, names, strict=True))
+    figure.suptitle(f"{figure.get_suptitle()}, grid {sizes}", fontweight="bold")
+    first, *panels = figure.subplots(len(shape) // 2 + 1, 2).flatten()
+    for axis, (name, panel) in enumerate(zip(names, panels, strict=False)):
+        line = torch.zeros(shape[axis], len(shape), dtype=torch.int64)
+        line[:, axis] = torch.arange(shape[axis])
+        term = encoding.term(posenc.coordinates(line, extent=shape))
+        assert isinstance(term, posenc.Rotation)
+        logits = by_relative(equal_logits(term), posenc.sequence(shape[axis]))[0]
+        curves(panel, ticks(len(logits)), logits, f"Logit of two equal vectors, {name}", "as a share of |q|²")
+        panel.ticklabel_format(axis="y", useOffset=False)
+        cosine, sine = (part[0, 0, min(1, len(line) - 1)].double().numpy() for part in term.query)
+        turn = np.abs(np.arctan2(sine, cosine))
+        pairs = np.flatnonzero(turn)
+        first.plot(pairs, turn[pairs], "o^sDv"[axis % 5], label=name)
+    first.set(title="Angle of a step", xlabel="pair of channels", ylabel="radians", yscale="log")
+    first.grid(alpha=0.3)
+    first.legend()
+    for panel in panels[len(shape) :]:
+        panel.set_axis_off()
     return figure
 
 
