@@ -456,3 +456,10 @@ def test_the_length_of_a_multimodal_sequence_is_one_more_than_its_largest_coordi
         angles = positions.coordinates()[-1].double() @ frequencies
         torch.testing.assert_close(cos[0, 0, -1], rotary.attention_factor * angles.cos(), rtol=0, atol=1e-12)
     assert math.isfinite(rotary.attention_factor)
+
+
+def test_frames_are_placed_in_float32_as_in_the_code_of_the_models() -> None:
+    frames = posenc.multimodal([(400, 1, 1)], temporal_step=0.7).coordinates()[:, 0]
+    single = np.floor(np.arange(400, dtype=np.float32) * np.float32(0.7)).astype(int)
+    assert frames.tolist() == single.tolist()
+    assert (single != np.floor(np.arange(400) * 0.7)).sum() == 7  # which float64 would place elsewhere
