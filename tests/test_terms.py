@@ -258,6 +258,13 @@ def test_a_ready_term_is_for_the_order_and_the_rows_that_it_was_evaluated_at() -
         posenc.attention(q, q, q, posenc.Rotary(16).term(three), positions=two)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(0, 0), (0, 5), (5, 0)])
+def test_a_decay_of_no_tokens_is_none(queries: int, keys: int) -> None:
+    q, k = draw(1, 2, queries, 6), draw(1, 2, keys, 6)
+    layouts = [posenc.sequence(queries), posenc.sequence(keys)]
+    assert [x.shape for x in posenc.XPos(6)(q, k, *layouts)] == [q.shape, k.shape]
+
+
 def test_a_decay_leaves_prefix_tokens_alone() -> None:
     encoding, positions = Fading(), posenc.grid(5, prefix=2)
     q, k = draw(2, 1, 2, 7, 6)

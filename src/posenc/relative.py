@@ -195,6 +195,15 @@ class Relative:
                     "pass integer positions, or use an encoding that is a function of real ones"
                 )
 
+    def require_box(self, scheme: str) -> None:
+        """Raise where there is no box, of whose lags the scheme could make a table."""
+        self.require_integers(scheme)
+        if self.box is None:
+            raise ValueError(
+                f"{scheme} needs integer positions with an extent, got coordinates without one: "
+                "pass extent= to posenc.coordinates"
+            )
+
     def require_within(self, farthest: SequenceOf[int], scheme: str, *, behind: bool = True) -> None:
         """Raise where a lag is farther than a table reaches, on the host if the lags can be read there."""
         self.require_integers(scheme)

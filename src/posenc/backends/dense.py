@@ -25,8 +25,7 @@ def run(problem: Problem) -> Float[Tensor, "b h i e"]:
 
 def _run(problem: Problem, dtype: torch.dtype) -> Tensor:
     heads = problem.q.shape[1]
-    q, unrotated_q = problem.q.to(dtype), problem.unrotated_q.to(dtype)
-    k, unrotated_k, v = (repeated(x.to(dtype), heads) for x in (problem.k, problem.unrotated_k, problem.v))
+    q, k, v = problem.q.to(dtype), *(repeated(x.to(dtype), heads) for x in (problem.k, problem.v))
     allowed = problem.visibility.allowed(q.device)
 
     decay = next((term for term in problem.terms if isinstance(term, Decay)), None)
@@ -37,7 +36,7 @@ def _run(problem: Problem, dtype: torch.dtype) -> Tensor:
         if isinstance(term, Bias):
             logits = logits + term.dense()
         elif isinstance(term, Content):
-            added = term.logits(unrotated_q, unrotated_k, product, allowed)
+            added = term.logits(problem.unrotated_q.to(dtype), problem.unrotated_k.to(dtype), product, allowed)
             logits = logits + added * (problem.scale if term.scaled else 1.0)
         if term.hides:
             seen = logits != -torch.inf

@@ -202,12 +202,7 @@ class SinusoidalLogits(ContentEncoding):
         self.head_dim, self.base = whole("head_dim", head_dim, 1), float(base)
 
     def check(self, relative: Relative) -> None:
-        relative.require_integers("SinusoidalLogits")
-        if relative.box is None:
-            raise ValueError(
-                "SinusoidalLogits needs integer positions with an extent, got coordinates without one: "
-                "pass extent= to posenc.coordinates"
-            )
+        relative.require_box("SinusoidalLogits")
 
     def parts(self, relative: Relative, device: Device = None) -> list[Part]:
         lags = relative.lags(0, device)

@@ -66,12 +66,7 @@ class TransformerXL(ContentEncoding):
             nn.init.trunc_normal_(vector, std=0.02)
 
     def check(self, relative: Relative) -> None:
-        relative.require_integers("TransformerXL")
-        if relative.box is None:
-            raise ValueError(
-                "TransformerXL needs integer positions with an extent, got coordinates without one: "
-                "pass extent= to posenc.coordinates"
-            )
+        relative.require_box("TransformerXL")
 
     def parts(self, relative: Relative, device: Device = None) -> list[Part]:
         dtype = arithmetic_dtype(self.projection.dtype)

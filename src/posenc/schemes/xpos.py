@@ -27,7 +27,8 @@ class XPos(RotaryEncoding):
 
     The factor grows for keys ahead of the query, so attention must be causal. It is centred at each block of queries in
     the logits, where it is at most 1: the two factors of query and key alone leave the range of a float at some
-    ten thousand positions. The plain call returns queries and keys with a factor each, and refuses what would overflow.
+    ten thousand positions. The plain call returns queries and keys with a factor each, and refuses what would overflow;
+    a prefix token has none there, so its products with others keep theirs: `attention` alone takes no decay for it.
 
     Args:
         head_dim: channels of a head, even.

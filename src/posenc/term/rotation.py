@@ -126,6 +126,8 @@ class Decay(Rotation):
         """
         q, k = self.rotate(q, k)
         where = [x.double() for x in self.relative.lined_up(q.device)]
+        if where[0].shape[-1] == 0 or where[1].shape[-1] == 0:  # no pair that decays
+            return q, k
         low = torch.minimum(*(x.amin(-1, keepdim=True) for x in where))
         high = torch.maximum(*(x.amax(-1, keepdim=True) for x in where))
         advice = "use attention, which counts from every block of queries anew"
