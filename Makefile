@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
+KERNELS := CMakeLists.txt $(wildcard $(addprefix src/posenc/kernels/*.,cpp h hpp))
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench asan clean
 
 run: $(VENV)/.run
 	$(BIN)/posenc compare --out report.html
@@ -20,13 +21,26 @@ lint: $(VENV)/.lint
 bench: $(VENV)/.run
 	$(BIN)/posenc bench
 
+# The tests of the CPU kernel, with a library that notices what it may not touch (Linux). The sanitizers' own libraries
+# have to be there before Python is, and libstdc++ with them.
+ASAN_TESTS ?= tests/test_kernels.py $(wildcard tests/test_cpu*.py)
+ASAN_LIBRARY := $(CURDIR)/build/asan/libposenc.so
+asan: $(VENV)/.test
+	$(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPOSENC_SANITIZE=ON -S . -B build/asan
+	$(BIN)/cmake --build build/asan
+	LD_PRELOAD="$$(ldd $(ASAN_LIBRARY) | awk '/lib(asan|clang_rt|stdc)/ { printf "%s ", $$3 }')" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 POSENC_CPU_LIBRARY=$(ASAN_LIBRARY) \
+	$(BIN)/python -m pytest --capture=sys $(ASAN_TESTS)
+
 $(VENV)/.pip: constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet "pip>=25.1"
+	$(PIP) install --quiet --constraint constraints.txt --group build
 	touch $@
 
-$(VENV)/.run: $(VENV)/.pip pyproject.toml
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[data]"
+$(VENV)/.run: $(VENV)/.pip pyproject.toml $(KERNELS)
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable ".[data]"
+	$(BIN)/python -c "from posenc import kernels; kernels.BUILT or print(kernels.MISSING)"
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.run
@@ -34,8 +48,8 @@ $(VENV)/.lint: $(VENV)/.run
 	touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[cluster]" --group test --group peers
+	$(PIP) install --quiet --constraint constraints.txt "posenc[cluster]" --group test --group peers
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs report.html dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) runs report.html dist build src/posenc/kernels/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,15 +8,15 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from posenc.backends import dense, sdpa
+from posenc.backends import cpu, dense, sdpa
 from posenc.checks import flag
 from posenc.encoding import Encoding, arithmetic_dtype, require_device
 from posenc.layout import Positions
 from posenc.mask import Visibility
-from posenc.plan import Backend, Plan, Problem, choose, left_in_logits
+from posenc.plan import Backend, Plan, Problem, choose, left_in_logits, run
 from posenc.positions import sequence
 from posenc.relative import Relative
-from posenc.term import Decay, Rotation, Term, repeated
+from posenc.term import Decay, Rotation, Term
 from posenc.validate import (
     require_lengths,
     require_masks,
@@ -28,7 +28,7 @@ from posenc.validate import (
 
 __all__ = ["attention", "explain"]
 
-BACKENDS: tuple[Backend, ...] = (sdpa, dense)
+BACKENDS: tuple[Backend, ...] = (cpu, sdpa, dense)
 """Fastest first; the last one refuses nothing."""
 
 
@@ -88,7 +88,7 @@ def attention(
         scale=scale,
         dropout=dropout,
     )
-    return choose(problem.facts, BACKENDS, backend).backend.run(problem)
+    return run(problem, BACKENDS, backend)
 
 
 def explain(
@@ -107,7 +107,7 @@ def explain(
       terms in the logits: bias; visibility: all; torch.float32 on cpu, without gradients
       not sdpa: a term is left in the logits, and it would need an L x L mask
     """
-    return choose(_problem(q, k, v, *encodings, **options).facts, BACKENDS, backend)
+    return choose(_problem(q, k, v, *encodings, **options).facts(backend), BACKENDS)
 
 
 def _problem(
@@ -141,10 +141,7 @@ def _problem(
 
     terms = [_term(encoding, relative, q, causal) for encoding in encodings]
     require_together(terms, q, v)
-    rotated_q, rotated_k = q, k
-    for term in terms:
-        if isinstance(term, Rotation) and not isinstance(term, Decay):
-            rotated_q, rotated_k = term.rotate(rotated_q, rotated_k)
+    rotations = [term for term in terms if isinstance(term, Rotation) and not isinstance(term, Decay)]
     visibility = Visibility(
         relative.queries,
         relative.keys,
@@ -158,8 +155,7 @@ def _problem(
         scale = q.shape[-1] ** -0.5
         for term in terms:
             scale *= term.scale_factor
-    v = repeated(v, rotated_k.shape[1])
-    return Problem(rotated_q, rotated_k, v, q, k, left_in_logits(terms), visibility, scale, dropout)
+    return Problem(q, k, v, q, k, rotations, left_in_logits(terms), visibility, scale, dropout)
 
 
 def _term(encoding: Encoding | Term, relative: Relative, q: Tensor, causal: bool) -> Term:

@@ -6,7 +6,7 @@ positions alone, so that a fused kernel needs no mask where none is needed.
 
 from typing import Literal
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from posenc.checks import whole
@@ -38,6 +38,13 @@ class Visibility:
         self._by_index = in_order and queries is keys
 
     @property
+    def by_real_order(self) -> bool:
+        """Whether it goes by an order of real numbers."""
+        if not self.causal and self.window is None:
+            return False
+        return any(order.is_floating_point() for order in self.orders())
+
+    @property
     def kind(self) -> Literal["all", "causal", "mask"]:
         """Every key, the lower triangle, or what `allowed` says."""
         layouts = self.queries.document(), self.keys.document(), self.keys.present()
@@ -49,7 +56,8 @@ class Visibility:
 
     def allowed(self, device: Device = None) -> Bool[Tensor, "#b #h #i #j"] | None:
         """True where query i may attend to key j, or None where every query sees every key."""
-        parts = [self._order(device), self._documents(device), self.mask]
+        documents = self.documents(device)
+        parts = [self._order(device), None if documents is None else _pairwise(*documents) == 0, self.mask]
         present = self.keys.present(device)
         parts += [None if tokens is None else tokens[:, None, None, :] for tokens in (present, self.key_mask)]
         combined: Tensor | None = None
@@ -61,14 +69,18 @@ class Visibility:
     def _order(self, device: Device) -> Tensor | None:
         if not self.causal and self.window is None:
             return None
-        after = _pairwise(self.queries.order(device), self.keys.order(device))
+        after = _pairwise(*self.orders(device))
         allowed = after >= 0 if self.causal else None
         if self.window is not None:
             near = after.abs() <= self.window
             allowed = near if allowed is None else allowed & near
         return allowed
 
-    def _documents(self, device: Device) -> Tensor | None:
+    def documents(self, device: Device = None) -> tuple[Int[Tensor, "#b i"], Int[Tensor, "#b j"]] | None:
+        """The document of each query and of each key, or None where all are of one.
+
+        Raises ValueError where only one of the two says its documents.
+        """
         queries, keys = self.queries.document(device), self.keys.document(device)
         if queries is None and keys is None:
             return None
@@ -77,10 +89,17 @@ class Visibility:
                 "queries and keys must both say their documents, got one that does not: "
                 "pass packed positions, or coordinates with document=, for both"
             )
-        return _pairwise(queries, keys) == 0
+        return _row(queries), _row(keys)
+
+    def orders(self, device: Device = None) -> tuple[Int[Tensor, "#b i"], Int[Tensor, "#b j"]]:
+        """The order of each query and of each key."""
+        return _row(self.queries.order(device)), _row(self.keys.order(device))
+
+
+def _row(x: Tensor) -> Tensor:
+    return x if x.ndim == 2 else x[None]
 
 
 def _pairwise(queries: Tensor, keys: Tensor) -> Tensor:
     """Query minus key for every pair, `[b, 1, i, j]`."""
-    queries, keys = (x if x.ndim == 2 else x[None] for x in (queries, keys))
     return queries[:, None, :, None] - keys[:, None, None, :]

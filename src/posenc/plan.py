@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posenc.mask import Visibility
-from posenc.term import Bias, Content, Decay, Term
+from posenc.term import Bias, Content, Decay, Rotation, Term, repeated
 
-__all__ = ["Backend", "Facts", "Plan", "Problem", "choose"]
+__all__ = ["Backend", "Facts", "Plan", "Problem", "choose", "run"]
 
 
 class Facts(NamedTuple):
@@ -28,10 +28,24 @@ class Facts(NamedTuple):
     device: str
     gradients: bool
     dropout: bool
+    forms: tuple[str, ...] = ()
+    """Forms of the same terms: "table", "pairs", "rows" or "other"."""
+    joins_values: bool = False
+    """Whether a term adds vectors to the values."""
+    widest: int = 0
+    """Channels of a head: of queries or of values, the more of the two."""
+    rotation: str = "none"
+    """ "none"; "fixed", where there is one, without gradients, that turns a key in one way; or "other"."""
+    by_real_order: bool = False
+    """Whether who sees whom goes by an order of real numbers."""
+    exporting: bool = False
+    """Whether a graph is made for another runtime, which has torch's operators alone."""
+    wanted: str = "auto"
+    """The backend that was asked for."""
 
 
 class Problem(NamedTuple):
-    """One attention to compute, its rotations applied."""
+    """One attention to compute."""
 
     q: Float[Tensor, "b h i d"]
     k: Float[Tensor, "b g j d"]
@@ -39,14 +53,17 @@ class Problem(NamedTuple):
     unrotated_q: Float[Tensor, "b h i d"]
     """What content terms meet."""
     unrotated_k: Float[Tensor, "b g j d"]
+    rotations: list[Rotation]
+    """What q and k are still to be turned by, none for a backend that does not rotate."""
     terms: list[Bias | Content | Decay]
     visibility: Visibility
     scale: float
     dropout: float
 
-    @property
-    def facts(self) -> Facts:
-        tensors = [self.q, self.k, self.v, *(tensor for term in self.terms for tensor in term.tensors())]
+    def facts(self, wanted: str = "auto") -> Facts:
+        """What a plan is made from."""
+        terms: list[Term] = [*self.rotations, *self.terms]
+        tensors = [self.q, self.k, self.v, *(tensor for term in terms for tensor in term.tensors())]
         return Facts(
             tuple(term.kind for term in self.terms),
             self.visibility.kind,
@@ -54,14 +71,38 @@ class Problem(NamedTuple):
             self.q.device.type,
             torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
             self.dropout > 0,
+            tuple(term.form for term in self.terms),
+            any(term.joins_values for term in self.terms),
+            max(self.q.shape[-1], self.v.shape[-1]),
+            self._rotation(),
+            self.visibility.by_real_order,
+            torch.compiler.is_exporting(),
+            wanted,
         )
+
+    def _rotation(self) -> str:
+        if not self.rotations:
+            return "none"
+        rotation = self.rotations[0]
+        repeats = rotation.key[0].shape[1] > 1 and self.k.shape[1] != self.q.shape[1]
+        trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in rotation.tensors())
+        return "other" if len(self.rotations) > 1 or repeats or trained else "fixed"
+
+    def rotated(self) -> "Problem":
+        """The same with q and k turned. Where heads turn differently, there is a key and a value for each of them."""
+        q, k = self.q, self.k
+        for rotation in self.rotations:
+            q, k = rotation.rotate(q, k)
+        return self._replace(q=q, k=k, v=repeated(self.v, k.shape[1]), rotations=[])
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """A way to compute attention: a module with these three names."""
+    """A way to compute attention: a module with these four names."""
 
     NAME: str
+    ROTATES: bool
+    """Whether it turns queries and keys itself."""
 
     def refuses(self, facts: Facts) -> list[str]:
         """Why these facts are not for this backend; empty where it computes them exactly."""
@@ -91,12 +132,12 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
 
-def choose(facts: Facts, backends: SequenceOf[Backend], wanted: str = "auto") -> Plan:
+def choose(facts: Facts, backends: SequenceOf[Backend]) -> Plan:
     """The first of `backends` that refuses nothing, or the wanted one.
 
     Raises ValueError for an unknown name, and where the wanted backend refuses.
     """
-    names = [backend.NAME for backend in backends]
+    names, wanted = [backend.NAME for backend in backends], facts.wanted
     if wanted != "auto" and wanted not in names:
         raise ValueError(
             f"backend must be one of auto, {', '.join(names)}, got {wanted!r}: leave it out for the fastest"
@@ -108,6 +149,12 @@ def choose(facts: Facts, backends: SequenceOf[Backend], wanted: str = "auto") ->
             return Plan(backend, facts, refusals, names[place + 1 :])
         refusals[backend.NAME] = reasons
     raise ValueError(f"backend {wanted!r} cannot compute this: {'; '.join(refusals[wanted])}: leave backend out")
+
+
+def run(problem: Problem, backends: SequenceOf[Backend], wanted: str = "auto") -> Float[Tensor, "b h i e"]:
+    """The output, by the backend of the plan."""
+    backend = choose(problem.facts(wanted), backends).backend
+    return backend.run(problem if backend.ROTATES else problem.rotated())
 
 
 def left_in_logits(terms: SequenceOf[Term]) -> list[Bias | Content | Decay]:

@@ -110,15 +110,16 @@ class Relative:
             columns.append(lags.expand(-1, *(self.box or ())).flatten(1))
         return torch.stack(columns, -1)
 
-    def codes(self, device: Device = None) -> tuple[Int[Tensor, "b i"], Int[Tensor, "b j"]]:
-        """One integer a token: the pair (i, j) reads entry `code_query[i] + code_key[j]` of the box."""
+    def codes(self, device: Device = None, axis: int | None = None) -> tuple[Int[Tensor, "b i"], Int[Tensor, "b j"]]:
+        """One integer a token: the pair (i, j) reads entry `code_query[i] + code_key[j]` of the box, or of one axis."""
         assert self.box is not None
         assert self.keys.extent is not None
         queries, keys = _rows(self.queries.offsets(device)), _rows(self.keys.offsets(device))
         code_query, code_key = queries.new_zeros(queries.shape[:-1]), keys.new_zeros(keys.shape[:-1])
-        for axis, (size, span) in enumerate(zip(self.box, _spans(self.keys.extent), strict=True)):
-            code_query = code_query * size + queries[..., axis] + (span - 1)
-            code_key = code_key * size - keys[..., axis]
+        spans = _spans(self.keys.extent)
+        for each in range(self.axes) if axis is None else (axis,):
+            code_query = code_query * self.box[each] + queries[..., each] + (spans[each] - 1)
+            code_key = code_key * self.box[each] - keys[..., each]
         return code_query, code_key
 
     def index(self, device: Device = None) -> Int[Tensor, "b i j"]:

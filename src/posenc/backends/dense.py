@@ -10,6 +10,7 @@ from posenc.plan import Facts, Problem
 from posenc.term import Bias, Content, Decay, repeated
 
 NAME = "dense"
+ROTATES = False
 
 
 def refuses(facts: Facts) -> list[str]:

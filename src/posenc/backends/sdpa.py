@@ -7,6 +7,7 @@ from torch import Tensor
 from posenc.plan import Facts, Problem
 
 NAME = "sdpa"
+ROTATES = False
 
 
 def refuses(facts: Facts) -> list[str]:

@@ -33,6 +33,12 @@ class Term:
         self.relative, self.heads, self.head_dim, self.causal = relative, heads, head_dim, causal
         self.hides, self.scale_factor = hides, scale_factor
 
+    @property
+    def form(self) -> str:
+        """What its numbers are a function of: "table", of a code that is the sum of one of the query and one of the
+        key; "pairs", of the pair; "rows", vectors by such a code; "key rows", some of which meet keys; "other"."""
+        return "other"
+
     def tensors(self) -> list[Tensor]:
         """The tensors that hold the term's numbers."""
         return []

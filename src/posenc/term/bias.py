@@ -34,6 +34,10 @@ class Bias(Term):
     def tensors(self) -> list[Tensor]:
         return [self.values] if self.prefix_values is None else [self.values, self.prefix_values]
 
+    @property
+    def form(self) -> str:
+        return "table" if self.is_table else "pairs"
+
     def table(self) -> tuple[Float[Tensor, "#b h entries"], Int[Tensor, "#b i"], Int[Tensor, "#b j"]]:
         """A table and one code a token, prefix included: the pair (i, j) adds `table[code_query[i] + code_key[j]]`.
 

@@ -57,6 +57,12 @@ class Content(Term):
         self.parts, self.scaled = parts, scaled
         self.joins_values = any(part.side == "value" for part in parts)
 
+    @property
+    def form(self) -> str:
+        if self.relative.box is None or self.reads_product:
+            return "other"
+        return "key rows" if any(part.side == "key" for part in self.parts) else "rows"
+
     def tensors(self) -> list[Tensor]:
         added = [part.added for part in self.parts if part.added is not None]
         return [*(part.table for part in self.parts), *added]
@@ -90,6 +96,61 @@ class Content(Term):
                 total = total.masked_fill(ahead[:, None], part.future)
         return F.pad(total, (prefix_key, 0, prefix_query, 0))
 
+    def score_mod(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"], scale: float = 1.0
+    ) -> Callable[..., Tensor]:
+        """The logits times `scale`, as a `score_mod` for `torch.nn.attention.flex_attention`.
+
+        The products of every token with every row are made here, `[b, h, tokens, rows]`; a pair reads those of its row.
+        """
+        code_query, code_key, coded = self._coded_rows(q.device)
+        reads: list[tuple[bool, Tensor | None, Tensor, Tensor]] = []
+        for part, rows in zip(self.parts, coded, strict=True):
+            if part.side != "value":
+                x = q if part.side == "query" else repeated(k, q.shape[1])
+                table = F.pad(part.table, (0, 0, 1, 0))  # row 0 is nothing's
+                by_row = ((x if part.added is None else x + part.added) * scale) @ table.mT
+                future = by_row.new_full((), part.future) * scale if part.future else None
+                reads.append((part.side == "query", future, by_row, rows))
+
+        def add_products(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            code = code_query[_shared(b, code_query), i] + code_key[_shared(b, code_key), j]
+            total = torch.zeros_like(score)
+            for meets_query, future, by_row, rows in reads:
+                row = rows[_shared(b, rows), code]
+                total = total + by_row[b, h, i if meets_query else j, row if future is None else row.clamp(min=0)]
+                total = total if future is None else torch.where(row < 0, future, total)
+            return score + total
+
+        return add_products
+
+    def _coded_rows(self, device: torch.device) -> tuple[Int[Tensor, "#b i"], Int[Tensor, "#b j"], list[Tensor]]:
+        """One code a token, and the row of each part that a pair reads, by the sum of its two codes: `[b, sums]`.
+
+        Rows are counted from 1. Pairs with a prefix token read 0, and those whose key is ahead, where there is no row
+        for them, -1. Codes are those of the box; without one they count the pairs.
+        """
+        queries, keys = self.relative.queries, self.relative.keys
+        around: tuple[int, ...]
+        if self.relative.box is None:
+            code_query = torch.arange(queries.length, device=device)[None] * keys.length
+            code_key = torch.arange(keys.length, device=device)[None]
+            lags, around = self.relative.pairs(device), (keys.prefix, 0, queries.prefix, 0)
+        else:  # prefix tokens have codes as in Bias.table
+            code_query, code_key = self.relative.codes(device)
+            lags = self.relative.lag_table(device)[:, None]
+            count = lags.shape[2]
+            code_query = F.pad(code_query - (2 * count - 1), (queries.prefix, 0)) + (2 * count - 1)
+            code_key = F.pad(code_key - 2 * count, (keys.prefix, 0)) + 2 * count
+            around = (0, 3 * count if queries.prefix or keys.prefix else 0)
+        coded = []
+        for part in self.parts:
+            own = lags if part.axis is None else lags[..., part.axis]
+            rows = part.row(own).clamp(0, part.table.shape[-2] - 1) + 1  # lags that no pair has may have no row
+            rows = rows.masked_fill(own < 0, -1) if part.future else rows
+            coded.append(F.pad(rows, around).flatten(1).int())
+        return code_query, code_key, coded
+
     def values(self, weights: Float[Tensor, "b h i j"]) -> Float[Tensor, "b h i d"] | None:
         """sum_j a_ij r(i - j): the weights are summed by row first, so that no vector a pair is built."""
         prefix_query, prefix_key = self.relative.queries.prefix, self.relative.keys.prefix
@@ -116,3 +177,7 @@ class Content(Term):
 
 def _for_heads(rows: Tensor, like: Tensor) -> Tensor:
     return rows[:, None].expand(*like.shape[:2], -1, -1)
+
+
+def _shared(b: Tensor, tensor: Tensor) -> Tensor | int:
+    return b if tensor.shape[0] > 1 else 0

@@ -1,0 +1,138 @@
+"""What the custom operators take: tensors that may have gradients, tensors that have none, and whole numbers.
+
+A custom operator takes flat lists, so a `Problem` is written into them, and read back where the kernel is called. The
+whole numbers say how many tensors of which meaning follow; they depend on no size, so that a compiled model makes one
+graph for all lengths.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from posenc.mask import Visibility
+from posenc.plan import Problem
+from posenc.relative import Relative
+from posenc.term import Bias, Content, Part, Rotation
+
+__all__ = ["Operands", "written"]
+
+TABLE, PAIRS, ROWS = 0, 1, {"query": 2, "key": 3, "value": 4}
+
+
+class Operands(NamedTuple):
+    """A problem without q, k, v and its scale."""
+
+    numbers: list[Tensor]
+    """Tables, rows and prefix numbers, in the dtype of the arithmetic."""
+    places: list[Tensor]
+    """Codes, rows of codes, cosines and sines, orders, documents and masks."""
+    program: list[int]
+
+
+class _Writer:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.numbers: list[Tensor] = []
+        self.places: list[Tensor] = []
+        self.program: list[int] = []
+        self.device = problem.q.device
+        self.batch, self.heads = problem.q.shape[:2]
+
+    def bias(self, term: Bias) -> None:
+        kind = TABLE if term.is_table else PAIRS
+        prefix = term.prefix_values
+        self.program += [kind, prefix is not None, 0]
+        if kind == TABLE:
+            self.numbers.append(self._each(term.values))
+            self._codes(term.relative, None)
+        else:
+            values = term.values
+            if torch.is_grad_enabled() and values.requires_grad:
+                values = values.expand(self.batch, self.heads, -1, -1).contiguous()
+            self.numbers.append(values)
+        if prefix is not None:
+            self.numbers.append(prefix.contiguous())
+
+    def table(self, relative: Relative, axis: int | None, values: Tensor) -> None:
+        """A table that a content term makes: `[#b, #h, codes]`."""
+        self.program += [TABLE, 0, 0]
+        self.numbers.append(self._each(values))
+        self._codes(relative, axis)
+
+    def part(self, term: Content, part: Part) -> None:
+        relative, axis = term.relative, part.axis
+        lags = relative.lag_table(self.device) if axis is None else relative.lags(axis, self.device)
+        rows = part.row(lags[:, None])[:, 0]  # of every code
+        rows = rows.clamp(0, part.table.shape[-2] - 1)  # no pair has a lag beyond the table, but the box may
+        table, scaled = part.table, term.scaled and part.side != "value"
+        ahead = lags < 0 if part.future and not self._sees_no_future() else None
+        if ahead is not None and part.future != -torch.inf:  # these pairs have a number, and no row
+            rows, table = rows.masked_fill(ahead, table.shape[-2]), F.pad(table, (0, 0, 0, 1))
+        self.program += [ROWS[part.side], 0, scaled]
+        self.numbers.append(self._each(table))
+        self._codes(relative, axis)
+        self.places.append(rows.int().contiguous())
+        if part.added is not None:  # (q + a) . r = q . r + a . r, the second a number by relative position
+            met = (part.added @ table.mT).squeeze(-2)
+            met = met.gather(-1, rows[:, None].expand(-1, met.shape[1], -1)) if rows.shape[0] > 1 else met[..., rows[0]]
+            self.table(relative, axis, met * self.problem.scale if scaled else met)
+        if ahead is not None:
+            number = part.future * self.problem.scale if scaled else part.future
+            self.table(relative, axis, torch.zeros_like(ahead, dtype=table.dtype).masked_fill(ahead, number)[:, None])
+
+    def rotation(self, term: Rotation) -> None:
+        self.program.append(term.layout == "interleaved")
+        self.places += [turn.contiguous() for turn in (*term.query, *term.key)]
+
+    def visibility(self, seen: Visibility) -> None:
+        ordered = seen.causal or seen.window is not None
+        documents = seen.documents(self.device)
+        present, mask = seen.keys.present(self.device), seen.mask
+        window = -1 if seen.window is None else seen.window
+        said = [ordered, documents is not None, present is not None, seen.key_mask is not None, mask is not None]
+        self.program += [seen.causal, window, *said]
+        if ordered:
+            self.places += [order.long().contiguous() for order in seen.orders(self.device)]
+        if documents is not None:
+            self.places += [document.long().contiguous() for document in documents]
+        self.places += [given.contiguous() for given in (present, seen.key_mask) if given is not None]
+        if mask is not None:
+            q, k = self.problem.q, self.problem.k
+            self.places.append(mask.expand(*q.shape[:3], k.shape[2]))
+
+    def _each(self, table: Tensor) -> Tensor:
+        """A table of each batch row is one of each head too."""
+        if table.shape[0] == 1:
+            return table.contiguous()
+        return table.expand(self.batch, self.heads, *table.shape[2:]).contiguous()
+
+    def _codes(self, relative: Relative, axis: int | None) -> None:
+        self.places += [code.int().contiguous() for code in relative.codes(self.device, axis)]
+
+    def _sees_no_future(self) -> bool:
+        """Whether what is ahead on the axis is hidden anyway, as its order says the same."""
+        seen = self.problem.visibility
+        return seen.kind == "causal" and seen.queries.axes == 1 and seen.queries.shape is not None
+
+
+def written(problem: Problem) -> Operands:
+    """The operands of a problem."""
+    writer = _Writer(problem)
+    terms, seen = problem.terms, problem.visibility
+    layout = (terms[0] if terms else problem.rotations[0]).relative if terms or problem.rotations else None
+    prefixes = (layout.queries.prefix, layout.keys.prefix) if layout is not None else (0, 0)
+    hidden = seen.kind != "all" or any(term.hides for term in terms)
+    writer.program += [*prefixes, hidden, len(problem.rotations), seen.kind != "all"]
+    for rotation in problem.rotations:
+        writer.rotation(rotation)
+    if seen.kind != "all":
+        writer.visibility(seen)
+    for term in terms:
+        if isinstance(term, Bias):
+            writer.bias(term)
+        elif isinstance(term, Content):
+            for part in term.parts:
+                writer.part(term, part)
+    return Operands(writer.numbers, writer.places, [int(number) for number in writer.program])

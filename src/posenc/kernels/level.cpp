@@ -1,0 +1,18 @@
+// Everything that computes, compiled once for each instruction set: POSENC_LEVEL is its name.
+#include <new>
+#include <type_traits>
+
+#include "backward.hpp"
+
+#define JOIN(name, level) name##_##level
+#define NAMED(name, level) JOIN(name, level)
+#define EXPORT(name) extern "C" __attribute__((visibility("default"))) int NAMED(name, POSENC_LEVEL)
+
+EXPORT(posenc_forward)(const void *problem) {
+  const Attention &a = *(const Attention *)problem;
+  return a.dtype == FLOAT64 ? forward<double>(a) : forward<float>(a);
+}
+EXPORT(posenc_backward)(const void *problem) {
+  const Attention &a = *(const Attention *)problem;
+  return a.dtype == FLOAT64 ? backward<double>(a) : backward<float>(a);
+}
