@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from posenc.kernels.eager import transformed
 from posenc.mask import Visibility
 from posenc.term import Bias, Content, Decay, Rotation, Term, repeated
 
@@ -40,6 +41,8 @@ class Facts(NamedTuple):
     """Whether who sees whom goes by an order of real numbers."""
     exporting: bool = False
     """Whether a graph is made for another runtime, which has torch's operators alone."""
+    transformed: bool = False
+    """Whether torch.func or forward-mode differentiation is at work."""
     wanted: str = "auto"
     """The backend that was asked for."""
 
@@ -62,25 +65,35 @@ class Problem(NamedTuple):
 
     def facts(self, wanted: str = "auto") -> Facts:
         """What a plan is made from."""
-        terms: list[Term] = [*self.rotations, *self.terms]
-        tensors = [self.q, self.k, self.v, *(tensor for term in terms for tensor in term.tensors())]
         return Facts(
             tuple(term.kind for term in self.terms),
             self.visibility.kind,
             self.q.dtype,
             self.q.device.type,
-            torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
+            self.gradients,
             self.dropout > 0,
             tuple(term.form for term in self.terms),
             any(term.joins_values for term in self.terms),
             max(self.q.shape[-1], self.v.shape[-1]),
-            self._rotation(),
+            self.rotation,
             self.visibility.by_real_order,
-            torch.compiler.is_exporting(),
+            torch.compiler.is_exporting() or torch.jit.is_tracing(),
+            transformed(),
             wanted,
         )
 
-    def _rotation(self) -> str:
+    @property
+    def gradients(self) -> bool:
+        """Whether anything that goes in has a gradient."""
+        if not torch.is_grad_enabled():
+            return False
+        terms: list[Term] = [*self.rotations, *self.terms]
+        tensors = [self.q, self.k, self.v, *(tensor for term in terms for tensor in term.tensors())]
+        return any(tensor.requires_grad for tensor in tensors)
+
+    @property
+    def rotation(self) -> str:
+        """What the rotations are to a backend: as in `Facts`."""
         if not self.rotations:
             return "none"
         rotation = self.rotations[0]

@@ -35,6 +35,7 @@ class Relative:
         if ours is not None and theirs is not None and ours != theirs and ours != 1 and theirs != 1:
             raise ValueError(f"queries and keys must be of one batch, got {ours} and {theirs} rows of positions")
         self.queries, self.keys = queries, keys
+        self._kept: dict[tuple[torch.device, int | None], tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def of(cls, queries: int, keys: int, positions: Positions | None, key_positions: Positions | None) -> "Relative":
@@ -121,6 +122,20 @@ class Relative:
             code_query = code_query * self.box[each] + queries[..., each] + (spans[each] - 1)
             code_key = code_key * self.box[each] - keys[..., each]
         return code_query, code_key
+
+    def short_codes(
+        self, device: Device = None, axis: int | None = None
+    ) -> tuple[Int[Tensor, "b i"], Int[Tensor, "b j"]]:
+        """The codes in 32 bits, kept for the next layer where positions were made from no tensor that may change."""
+        if torch.compiler.is_compiling() or self.queries.device is not None or self.keys.device is not None:
+            code_query, code_key = (code.clamp(-(2**30), 2**30) for code in self.codes(device, axis))
+            return code_query.int().contiguous(), code_key.int().contiguous()
+        wanted = torch.device(device or "cpu"), axis
+        if wanted not in self._kept:
+            with torch.inference_mode(False):  # what is kept serves training too
+                code_query, code_key = self.codes(device, axis)
+                self._kept[wanted] = code_query.int().contiguous(), code_key.int().contiguous()
+        return self._kept[wanted]
 
     def index(self, device: Device = None) -> Int[Tensor, "b i j"]:
         """The entry of the box that each pair reads."""

@@ -10,7 +10,7 @@ struct Backward {
   static constexpr int W = WIDTH<Real>;
   Part<Real> part;
   const Attention &a;
-  Real *slopes, *g, *q_slopes, *raw_slopes;  // gradients: of the logits [ROWS][TILE], the output, q turned and q as given
+  Real *slopes, *g, *q_slopes, *raw_slopes, *met_slopes;  // of the logits [ROWS][TILE], the output, q turned, as given, and as rows met it
   uint32_t *g_pairs = nullptr;
   Real *row;                                 // one row of keys or values
   Real lse[ROWS], delta[ROWS];
@@ -23,8 +23,9 @@ struct Backward {
     slopes = arena.take<Real>(ROWS * TILE);
     g = arena.take<Real>(ROWS * value_deep);
     if (part.v.paired) g_pairs = arena.take<uint32_t>(ROWS * part.v.words());
-    q_slopes = arena.take<Real>(ROWS * deep);
-    raw_slopes = arena.take<Real>(ROWS * deep);
+    q_slopes = arena.take<Real>((ROWS + STRIP) * deep);
+    raw_slopes = arena.take<Real>((ROWS + STRIP) * deep);
+    met_slopes = arena.take<Real>((ROWS + STRIP) * deep);
     row = arena.take<Real>(most(deep, value_deep));
     const int64_t span = most<int64_t>(part.plan.blocks * part.plan.grouped, 1);
     k_sums.lay_out(arena, (a.keys + STRIP) * deep, span);
@@ -33,7 +34,7 @@ struct Backward {
 
   void run(int64_t begin, int64_t end) {
     k_sums.start(begin, end), v_sums.start(begin, end);
-    for (int64_t n = 0; n < a.term_count; n++) part.terms[n].sums.start(begin, end), part.terms[n].prefix_sums.start(begin, end);
+    for (int64_t n = 0; n < a.term_count; n++) part.terms[n].start_sums(begin, end);
     for (int64_t item = begin; item < end; item++) {
       const Block block = part.plan.block(a, item);
       if (unit != item / part.plan.blocks) leave_unit();
@@ -52,12 +53,12 @@ struct Backward {
 
   void differentiate(const Block &block) {
     part.start(block);
-    part.is_finite &= read_block(a, a.out_gradient, block, a.value_channels, ROWS, g);
+    part.is_finite &= read_block(a, a.out_gradient, block, a.value_channels, (block.rows + STRIP - 1) / STRIP * STRIP, g);
     if constexpr (sizeof(Real) == 4)
       if (part.v.paired)
         for (int64_t r = 0; r < block.rows; r++) pair_up(g + r * value_deep, a.value_channels, g_pairs + r * part.v.words());
     read_sums(block);
-    memset((void *)q_slopes, 0, ROWS * deep * sizeof(Real));
+    memset((void *)q_slopes, 0, (block.rows + STRIP) * deep * sizeof(Real));
     for (int64_t n = 0; n < a.term_count; n++)
       if (a.terms[n].kind == ROWS_VALUE) part.terms[n].start(block, g, value_deep);
     if (!part.is_finite) sum_what_is_seen(block);
@@ -112,8 +113,11 @@ struct Backward {
       Real *out = slopes;
       if (a.exact) out = (Real *)a.exact + line * a.value_channels;
       else read_row(a.dtype, a.out.data, block.b * a.out.batch + block.h * a.out.head + i * a.out.token, a.out.channel, a.value_channels, out);
-      delta[r] = 0;
-      for (int64_t e = 0; e < a.value_channels; e++) delta[r] += g[r * value_deep + e] * out[e];
+      Vector<Real> sum{};
+      int64_t e = 0;
+      for (; e + W <= a.value_channels; e += W) sum += load(g + r * value_deep + e) * load(out + e);
+      delta[r] = sum_of<Real>(sum);
+      for (; e < a.value_channels; e++) delta[r] += g[r * value_deep + e] * out[e];
     }
   }
 
@@ -146,7 +150,8 @@ struct Backward {
 
   void finish(const Block &block) {
     bool added = false;
-    memset((void *)raw_slopes, 0, ROWS * deep * sizeof(Real));
+    memset((void *)raw_slopes, 0, (block.rows + STRIP) * deep * sizeof(Real));
+    memset((void *)met_slopes, 0, (block.rows + STRIP) * deep * sizeof(Real));
     for (int64_t n = 0; n < a.term_count; n++) {
       Adding<Real> &term = part.terms[n];
       if (!term.is_rows() || !term.by_query()) continue;
@@ -157,12 +162,18 @@ struct Backward {
           accumulate_transposed(sums + at * term.deep, term.deep, count, term.gradients + at, term.line, term.queries, term.deep, block.rows, term.deep);
         if (term.term->kind == ROWS_QUERY) {
           const Real factor = term.term->scaled ? (Real)a.scale : Real(1);
-          added = true;
           if (factor != 1)
             for (int64_t r = 0; r < block.rows; r++)
               for (int64_t c = 0; c < count; c++) term.gradients[r * term.line + at + c] *= factor;
-          accumulate(raw_slopes, deep, block.rows, term.gradients + at, term.line, term.table + at * term.deep, term.deep, count, deep);
+          accumulate(met_slopes, deep, block.rows, term.gradients + at, term.line, term.table + at * term.deep, term.deep, count, deep);
         }
+      }
+      if (term.term->kind != ROWS_QUERY) continue;
+      added = true;
+      term.take_added(block, met_slopes, deep);
+      for (int64_t n = 0; n < block.rows * deep; n += W) {
+        add_to(raw_slopes + n, load(met_slopes + n));
+        store(met_slopes + n, Vector<Real>{});
       }
     }
     const auto turned = Turn<Real>::of(a.rotation, true, block.b, block.h, a.query_prefix);
@@ -214,7 +225,6 @@ struct Backward {
 
 template <class Real>
 int backward(const Attention &a) {
-  if (const int wrong = checked(a)) return wrong;
   const Plan plan(a);
   Arena counted;
   { Backward<Real> measured(a, counted); }
@@ -235,6 +245,8 @@ int backward(const Attention &a) {
     if (term(0).sums.size) add_up<Real>(parts, [&](int64_t p) -> Sums<Real> & { return term(p).sums; }, [&](int64_t key, const Real *all) { term(0).write_sums(key, all); });
     if (term(0).prefix_sums.size)
       add_up<Real>(parts, [&](int64_t p) -> Sums<Real> & { return term(p).prefix_sums; }, [&](int64_t key, const Real *all) { term(0).write_prefix(key, all); });
+    if (term(0).added_sums.size)
+      add_up<Real>(parts, [&](int64_t p) -> Sums<Real> & { return term(p).added_sums; }, [&](int64_t key, const Real *all) { term(0).write_added(key, all); });
   }
   return DONE;
 }

@@ -6,14 +6,23 @@
 
 namespace {
 
+// Notices infinities and NaN: exponents of all ones.
 template <class Real>
-INLINE bool finite(const Real *x, int64_t count) {
-  constexpr Integer<Real> ones = sizeof(Real) == 8 ? (Integer<Real>)0x7ff0000000000000 : 0x7f800000;
-  const Integer<Real> *bits = (const Integer<Real> *)x;
-  Integer<Real> found = 0;
-  for (int64_t n = 0; n < count; n++) found |= (bits[n] & ones) == ones;
-  return !found;
-}
+class Finite {
+ public:
+  // Looks at a row whose last vector is whole.
+  INLINE void look(const Real *row, int64_t count) {
+    for (int64_t n = 0; n < count; n += WIDTH<Real>) {
+      const Bits<Real> bits = (Bits<Real>)load(row + n);
+      found_ |= (bits & ONES) == ONES;
+    }
+  }
+  bool holds() const { return !any<Real>(found_); }
+
+ private:
+  static constexpr Integer<Real> ONES = sizeof(Real) == 8 ? (Integer<Real>)0x7ff0000000000000 : 0x7f800000;
+  Bits<Real> found_{};
+};
 
 // Whether products of queries and keys are made of pairs of bfloat16 numbers.
 template <class Real>
@@ -45,7 +54,16 @@ struct Packed {
   }
   void enter(const Block &block, const Tiles &tiles, const Turn<Real> &turned) {
     const int64_t at = block.b * tensor->batch + block.g * tensor->head;
-    is_finite = true;
+    rows = direct ? (const Real *)tensor->data + at : own;
+    row_stride = direct ? tensor->token : deep;
+    Finite<Real> all;
+    if (direct && !panels) {  // nothing is to be packed
+      for (int64_t j = 0; j < a->keys; j++) all.look(rows + j * row_stride, deep);
+      is_finite = all.holds();
+      return;
+    }
+    for (int64_t n = 0; n < W; n++)
+      for (int64_t d = channels; d < deep; d++) buffer[n * deep + d] = 0;
     for (int64_t t = 0; t < tiles.count; t++) {
       const Tile &tile = tiles.tile[t];
       for (int64_t c = 0; c < tile.columns; c += W) {
@@ -54,12 +72,10 @@ struct Packed {
           const int64_t key = tile.key + c + n;
           Real *row = buffer + n * deep;
           read_row(a->dtype, tensor->data, at + key * tensor->token, tensor->channel, channels, row);
-          is_finite &= finite(row, channels);
+          all.look(row, deep);
           turned(row, key);
-          if (own) {
-            memcpy(own + key * deep, row, channels * sizeof(Real));
-            memset((void *)(own + key * deep + channels), 0, (deep - channels) * sizeof(Real));
-          }
+          if (own)
+            for (int64_t d = 0; d < deep; d += W) store(own + key * deep + d, load(row + d));
         }
         if (!panels) continue;
         if constexpr (sizeof(Real) == 4)
@@ -71,8 +87,7 @@ struct Packed {
         transpose(buffer, deep, count, channels, panels + tile.slot * channels + c, tile.columns);
       }
     }
-    rows = direct ? (const Real *)tensor->data + at : own;
-    row_stride = direct ? tensor->token : deep;
+    is_finite = all.holds();
   }
   int64_t words() const { return (channels + 1) / 2; }
   // s = factor x (rows of all channels, or `pairs` of them) times the keys of a tile.
@@ -88,14 +103,16 @@ struct Packed {
 template <class Real>
 bool read_block(const Attention &a, const Tensor &tensor, const Block &block, int64_t channels, int64_t rows, Real *to) {
   const int64_t deep = padded<Real>(channels);
-  memset((void *)to, 0, rows * deep * sizeof(Real));
-  bool is_finite = true;
-  for (int64_t r = 0; r < block.rows; r++) {
+  Finite<Real> all;
+  for (int64_t r = 0; r < rows; r++) {
+    Real *row = to + r * deep;
+    for (int64_t d = r < block.rows ? channels / WIDTH<Real> * WIDTH<Real> : 0; d < deep; d += WIDTH<Real>) store(row + d, Vector<Real>{});
+    if (r >= block.rows) continue;
     const int64_t at = block.b * tensor.batch + block.h * tensor.head + (block.query + r) * tensor.token;
-    read_row(a.dtype, tensor.data, at, tensor.channel, channels, to + r * deep);
-    is_finite &= finite(to + r * deep, channels);
+    read_row(a.dtype, tensor.data, at, tensor.channel, channels, row);
+    all.look(row, deep);
   }
-  return is_finite;
+  return all.holds();
 }
 
 // What forward and backward share: one part's view of the keys, of who sees whom, and of the terms.
@@ -148,14 +165,15 @@ struct Part {
   }
   // Reads the queries of a block, turns and scales them.
   void start(const Block &block) {
-    is_finite = read_block(a, a.q, block, a.channels, ROWS, raw) && k.is_finite && v.is_finite;
-    memcpy(q, raw, ROWS * deep * sizeof(Real));
+    const int64_t rows = (block.rows + STRIP - 1) / STRIP * STRIP;
+    is_finite = read_block(a, a.q, block, a.channels, rows, raw) && k.is_finite && v.is_finite;
     const auto turned = Turn<Real>::of(a.rotation, true, block.b, block.h, a.query_prefix);
+    for (int64_t n = 0; n < rows * deep; n += WIDTH<Real>) store(q + n, load(raw + n));
     for (int64_t r = 0; r < block.rows; r++) {
       turned(q + r * deep, block.query + r);
       if constexpr (sizeof(Real) == 4)
         if (k.paired) pair_up(q + r * deep, a.channels, q_pairs + r * k.words());
-      for (int64_t d = 0; d < a.channels; d++) q[r * deep + d] *= (Real)a.scale;
+      for (int64_t d = 0; d < deep; d += WIDTH<Real>) store(q + r * deep + d, load(q + r * deep + d) * (Real)a.scale);
     }
     seen.start(block);
     for (int64_t n = 0; n < a.term_count; n++)
@@ -201,7 +219,7 @@ struct Forward {
   Real top[ROWS], total[ROWS * W];  // the largest logit so far, and the sum of weights, lane by lane
 
   Forward(const Attention &attention, Arena &arena) : part(attention, arena, false), a(attention) {
-    sum_values = arena.take<Real>(ROWS * part.value_deep);
+    sum_values = arena.take<Real>((ROWS + STRIP) * part.value_deep);
   }
 
   void run(int64_t begin, int64_t end) {
@@ -214,7 +232,7 @@ struct Forward {
 
   void attend(const Block &block) {
     part.start(block);
-    memset((void *)sum_values, 0, ROWS * part.value_deep * sizeof(Real));
+    memset((void *)sum_values, 0, (block.rows + STRIP) * part.value_deep * sizeof(Real));
     for (int64_t r = 0; r < block.rows; r++) top[r] = -(Real)INFINITY;
     memset((void *)total, 0, sizeof total);
     for (int64_t n = 0; n < a.term_count; n++)
@@ -319,7 +337,6 @@ inline int64_t useful_threads(const Attention &a) {
 
 template <class Real>
 int forward(const Attention &a) {
-  if (const int wrong = checked(a)) return wrong;
   const Plan plan(a);
   Arena counted;
   { Forward<Real> measured(a, counted); }

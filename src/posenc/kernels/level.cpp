@@ -3,6 +3,8 @@
 #include <type_traits>
 
 #include "backward.hpp"
+#include "few.hpp"
+#include "rotate.hpp"
 
 #define JOIN(name, level) name##_##level
 #define NAMED(name, level) JOIN(name, level)
@@ -10,9 +12,13 @@
 
 EXPORT(posenc_forward)(const void *problem) {
   const Attention &a = *(const Attention *)problem;
+  if (const int wrong = checked(a)) return wrong;
+  if (Few<float>::fits(a)) return a.dtype == FLOAT64 ? few<double>(a) : few<float>(a);
   return a.dtype == FLOAT64 ? forward<double>(a) : forward<float>(a);
 }
 EXPORT(posenc_backward)(const void *problem) {
   const Attention &a = *(const Attention *)problem;
+  if (const int wrong = checked(a)) return wrong;
   return a.dtype == FLOAT64 ? backward<double>(a) : backward<float>(a);
 }
+EXPORT(posenc_rotate)(const void *problem) { return rotate(*(const Rotary *)problem); }

@@ -6,18 +6,22 @@
 namespace {
 
 template <class From, class Real>
-INLINE void read_as(const From *from, int64_t stride, int64_t count, Real *to) {
-  if (stride == 1)
-    for (int64_t d = 0; d < count; d++) to[d] = widen(from[d]);
-  else
-    for (int64_t d = 0; d < count; d++) to[d] = widen(from[d * stride]);
+INLINE void read_as(const From *__restrict from, int64_t stride, int64_t count, Real *__restrict to) {
+  int64_t d = 0;
+  if (stride == 1) {
+    for (; d + WIDTH<Real> <= count; d += WIDTH<Real>)
+      for (int64_t n = 0; n < WIDTH<Real>; n++) to[d + n] = widen(from[d + n]);
+  }
+  for (; d < count; d++) to[d] = widen(from[d * stride]);
 }
 template <class To, class Real>
-INLINE void write_as(const Real *from, int64_t stride, int64_t count, To *to) {
-  if (stride == 1)
-    for (int64_t d = 0; d < count; d++) to[d] = narrow<To>(from[d]);
-  else
-    for (int64_t d = 0; d < count; d++) to[d * stride] = narrow<To>(from[d]);
+INLINE void write_as(const Real *__restrict from, int64_t stride, int64_t count, To *__restrict to) {
+  int64_t d = 0;
+  if (stride == 1) {
+    for (; d + WIDTH<Real> <= count; d += WIDTH<Real>)
+      for (int64_t n = 0; n < WIDTH<Real>; n++) to[d + n] = narrow<To>(from[d + n]);
+  }
+  for (; d < count; d++) to[d * stride] = narrow<To>(from[d]);
 }
 
 template <class Real>

@@ -42,6 +42,9 @@ struct Term {
   const void *prefix;  // [h, 3]: from a prefix query to a token, from a token to a prefix key, between prefix tokens
   void *prefix_gradient;
   int64_t prefix_head;
+  const void *added;  // [h, d]: added to the queries that meet the rows
+  void *added_gradient;
+  int64_t added_head;
   int64_t scaled;  // whether the product with rows is multiplied by `scale`
 };
 

@@ -1,9 +1,12 @@
 // Rotary alone: pairs of channels turn on their way from x to out, which may be the same memory. One pass over it.
 #pragma once
-#include "arena.hpp"
+#include <type_traits>
+
 #include "parallel.h"
 #include "problem.h"
 #include "vector.hpp"
+// after what it needs
+#include "arena.hpp"
 
 namespace {
 
@@ -11,7 +14,19 @@ template <class Item, int N> struct Lanes {
   typedef Item Vector __attribute__((vector_size(N * sizeof(Item))));
   typedef Item Loose __attribute__((vector_size(N * sizeof(Item)), aligned(2), may_alias));
   static INLINE Vector load(const void *p) { return *(const Loose *)p; }
-  static INLINE void store(void *p, Vector v) { *(Loose *)p = v; }
+  // PAST: not through the caches, to where lines of theirs begin.
+  template <bool PAST> static INLINE void store(void *p, Vector v) {
+#if defined(__AVX512F__)
+    if constexpr (PAST && sizeof(Vector) == 64) return _mm512_stream_si512((__m512i *)p, (__m512i)v);
+#endif
+#if defined(__AVX__)
+    if constexpr (PAST && sizeof(Vector) == 32) return _mm256_stream_si256((__m256i *)p, (__m256i)v);
+#endif
+#if defined(__SSE2__)
+    if constexpr (PAST && sizeof(Vector) == 16) return _mm_stream_si128((__m128i *)p, (__m128i)v);
+#endif
+    *(Loose *)p = v;
+  }
 };
 template <int N> using Floats = typename Lanes<float, N>::Vector;
 template <int N> using Words = typename Lanes<uint32_t, N>::Vector;
@@ -30,10 +45,20 @@ template <int N> struct Halves<Float16, N> {
   static INLINE Floats<N> second(Words<N> x) { return widened(x >> 16); }
   static INLINE Words<N> joined(Floats<N> a, Floats<N> b) { return narrowed(a) | narrowed(b) << 16; }
   static INLINE Floats<N> widened(Words<N> x) {
+#if defined(__AVX512F__)
+    if constexpr (N == 16) return (Floats<N>)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)x));
+#elif defined(__F16C__) && defined(__AVX2__)
+    if constexpr (N == 8) return (Floats<N>)_mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1)));
+#endif
     const Words<N> sign = (x & 0x8000) << 16, rest = (x & 0x7fff) << 13, value = (Words<N>)((Floats<N>)rest * 0x1p112f);
     return (Floats<N>)(sign | (rest >= 0x7c00u << 13 ? rest | 0x7f800000u : value));
   }
   static INLINE Words<N> narrowed(Floats<N> x) {
+#if defined(__AVX512F__)
+    if constexpr (N == 16) return (Words<N>)_mm512_cvtepu16_epi32(_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__) && defined(__AVX2__)
+    if constexpr (N == 8) return (Words<N>)_mm256_cvtepu16_epi32(_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+#endif
     const Words<N> bits = (Words<N>)x, sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
     const Words<N> normal = (rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13;
     const Words<N> small = (Words<N>)((Floats<N>)rest + 0.5f) - bits_of(0.5f);
@@ -44,56 +69,47 @@ template <int N> struct Halves<Float16, N> {
   }
 };
 
-// What turns the channels of one token, which lie side by side: N lanes at a time, then those that are left.
+// What turns the channels of one token, which lie side by side: N pairs at a time, then those that are left.
 // (a, b) -> (a cos - b sin, b cos + a sin), with cosines and sines laid out as they are read.
 
 // a in the first half of the channels, b in the second
 template <class Number> struct Apart {
   typedef Number Store, Real;
-  static constexpr int EACH = 1;
-  static void lay(const Real *cos, const Real *sin, Real sign, int64_t pairs, Real *c, Real *s) {
+  static void lay(const Real *cos, const Real *sin, Real sign, int64_t pairs, Real *__restrict c, Real *__restrict s) {
     for (int64_t p = 0; p < pairs; p++) c[p] = cos[p], s[p] = sign * sin[p];
   }
-  template <int N = WIDTH<Real>>
+  template <bool PAST, int N = WIDTH<Real>>
   static INLINE void turn(const Real *x, Real *out, const Real *cos, const Real *sin, int64_t pairs, int64_t p = 0) {
+    typedef Lanes<Real, N> Reals;
     for (; p + N <= pairs; p += N) {
-      const auto a = Lanes<Real, N>::load(x + p), b = Lanes<Real, N>::load(x + pairs + p);
-      const auto c = Lanes<Real, N>::load(cos + p), s = Lanes<Real, N>::load(sin + p);
-      Lanes<Real, N>::store(out + p, a * c - b * s), Lanes<Real, N>::store(out + pairs + p, b * c + a * s);
+      const auto a = Reals::load(x + p), b = Reals::load(x + pairs + p), c = Reals::load(cos + p), s = Reals::load(sin + p);
+      Reals::template store<PAST>(out + p, a * c - b * s), Reals::template store<PAST>(out + pairs + p, b * c + a * s);
     }
-    if constexpr (N > 1) turn<N / 2>(x, out, cos, sin, pairs, p);
+    if constexpr (N > 1) turn<PAST, N / 2>(x, out, cos, sin, pairs, p);
   }
 };
 
-// a and b are neighbours: (a, b) (cos, cos) + (b, a) (-sin, sin)
-template <class Number> struct Beside {
-  typedef Number Store, Real;
-  static constexpr int EACH = 2;  // numbers a pair
-  static void lay(const Real *cos, const Real *sin, Real sign, int64_t pairs, Real *c, Real *s) {
-    for (int64_t p = 0; p < pairs; p++) {
-      c[2 * p] = c[2 * p + 1] = cos[p];
-      s[2 * p] = -sign * sin[p], s[2 * p + 1] = sign * sin[p];
+// a and b are neighbours: two floats are read as one number of 64 bits
+template <class Number> struct Beside : Apart<Number> {
+  typedef Number Real;
+  template <bool PAST, int N = sizeof(Real) == 4 ? WIDTH<Real> / 2 : 1>
+  static INLINE void turn(const Real *x, Real *out, const Real *cos, const Real *sin, int64_t pairs, int64_t p = 0) {
+    typedef Lanes<Real, N> Reals;
+    typedef Lanes<uint64_t, N> Both;
+    for (; p + N <= pairs; p += N) {
+      typename Reals::Vector a, b, c = Reals::load(cos + p), s = Reals::load(sin + p);
+      if constexpr (sizeof(Real) == 4) {
+        const auto both = Both::load(x + 2 * p);
+        a = (Floats<N>)__builtin_convertvector(both, Words<N>), b = (Floats<N>)__builtin_convertvector(both >> 32, Words<N>);
+        const auto first = (Words<N>)(a * c - b * s), second = (Words<N>)(b * c + a * s);
+        typedef typename Both::Vector Pairs;
+        Both::template store<PAST>(out + 2 * p, __builtin_convertvector(first, Pairs) | __builtin_convertvector(second, Pairs) << 32);
+      } else {
+        a = Reals::load(x + 2 * p), b = Reals::load(x + 2 * p + 1);
+        Reals::template store<false>(out + 2 * p, a * c - b * s), Reals::template store<false>(out + 2 * p + 1, b * c + a * s);
+      }
     }
-  }
-  template <int N = WIDTH<Real>>
-  static INLINE void turn(const Real *x, Real *out, const Real *cos, const Real *sin, int64_t pairs, int64_t d = 0) {
-    for (; d + N <= 2 * pairs; d += N) {
-      const auto v = Lanes<Real, N>::load(x + d);
-      Lanes<Real, N>::store(out + d, v * Lanes<Real, N>::load(cos + d) + swapped<N>(v) * Lanes<Real, N>::load(sin + d));
-    }
-    if constexpr (N > 2) turn<N / 2>(x, out, cos, sin, pairs, d);
-  }
-  template <int N>
-  static INLINE typename Lanes<Real, N>::Vector swapped(typename Lanes<Real, N>::Vector v) {
-    typedef typename Lanes<Real, N>::Vector Vector;
-    if constexpr (sizeof(Real) == 4) {
-      const auto pair = (typename Lanes<uint64_t, N / 2>::Vector)v;
-      return (Vector)(pair << 32 | pair >> 32);
-    } else {
-      Vector w{};
-      for (int n = 0; n < N; n++) w[n] = v[n ^ 1];
-      return w;
-    }
+    if constexpr (N > 1) turn<PAST, N / 2>(x, out, cos, sin, pairs, p);
   }
 };
 
@@ -103,12 +119,15 @@ INLINE float plain(float x) { return x == x ? x : float_of(0x7fc00000); }
 template <class Half> struct HalvesApart {
   typedef Half Store;
   typedef float Real;
-  static constexpr int EACH = 1;
-  static void lay(const float *cos, const float *sin, float sign, int64_t pairs, float *c, float *s) {
-    for (int64_t odd = 0; odd < 2; odd++)
-      for (int64_t p = odd; p < pairs; p += 2) *c++ = plain(cos[p]), *s++ = plain(sign * sin[p]);
+  static void lay(const float *cos, const float *sin, float sign, int64_t pairs, float *__restrict c, float *__restrict s) {
+    const int64_t odd = (pairs + 1) / 2;
+    for (int64_t w = 0; w < pairs / 2; w++) {
+      c[w] = plain(cos[2 * w]), c[odd + w] = plain(cos[2 * w + 1]);
+      s[w] = plain(sign * sin[2 * w]), s[odd + w] = plain(sign * sin[2 * w + 1]);
+    }
+    if (pairs % 2) c[odd - 1] = plain(cos[pairs - 1]), s[odd - 1] = plain(sign * sin[pairs - 1]);
   }
-  template <int N = WIDTH<float>>
+  template <bool PAST, int N = WIDTH<float>>
   static INLINE void turn(const Store *x, Store *out, const float *cos, const float *sin, int64_t pairs, int64_t w = 0) {
     typedef Halves<Store, N> Of;
     const int64_t odd = (pairs + 1) / 2;
@@ -117,11 +136,11 @@ template <class Half> struct HalvesApart {
       const Floats<N> a0 = Of::first(a), b0 = Of::first(b), a1 = Of::second(a), b1 = Of::second(b);
       const Floats<N> c0 = Lanes<float, N>::load(cos + w), s0 = Lanes<float, N>::load(sin + w);
       const Floats<N> c1 = Lanes<float, N>::load(cos + odd + w), s1 = Lanes<float, N>::load(sin + odd + w);
-      Lanes<uint32_t, N>::store(out + 2 * w, Of::joined(a0 * c0 - b0 * s0, a1 * c1 - b1 * s1));
-      Lanes<uint32_t, N>::store(out + pairs + 2 * w, Of::joined(b0 * c0 + a0 * s0, b1 * c1 + a1 * s1));
+      Lanes<uint32_t, N>::template store<PAST>(out + 2 * w, Of::joined(a0 * c0 - b0 * s0, a1 * c1 - b1 * s1));
+      Lanes<uint32_t, N>::template store<PAST>(out + pairs + 2 * w, Of::joined(b0 * c0 + a0 * s0, b1 * c1 + a1 * s1));
     }
     if constexpr (N > 1) {
-      turn<N / 2>(x, out, cos, sin, pairs, w);
+      turn<PAST, N / 2>(x, out, cos, sin, pairs, w);
     } else if (pairs % 2) {
       const float a = widen(x[2 * w]), b = widen(x[pairs + 2 * w]);
       out[2 * w] = narrow<Store>(a * cos[w] - b * sin[w]), out[pairs + 2 * w] = narrow<Store>(b * cos[w] + a * sin[w]);
@@ -133,20 +152,19 @@ template <class Half> struct HalvesApart {
 template <class Half> struct HalvesBeside {
   typedef Half Store;
   typedef float Real;
-  static constexpr int EACH = 1;
-  static void lay(const float *cos, const float *sin, float sign, int64_t pairs, float *c, float *s) {
+  static void lay(const float *cos, const float *sin, float sign, int64_t pairs, float *__restrict c, float *__restrict s) {
     for (int64_t p = 0; p < pairs; p++) c[p] = plain(cos[p]), s[p] = plain(sign * sin[p]);
   }
-  template <int N = WIDTH<float>>
+  template <bool PAST, int N = WIDTH<float>>
   static INLINE void turn(const Store *x, Store *out, const float *cos, const float *sin, int64_t pairs, int64_t p = 0) {
     typedef Halves<Store, N> Of;
     for (; p + N <= pairs; p += N) {
       const Words<N> both = Lanes<uint32_t, N>::load(x + 2 * p);
       const Floats<N> a = Of::first(both), b = Of::second(both);
       const Floats<N> c = Lanes<float, N>::load(cos + p), s = Lanes<float, N>::load(sin + p);
-      Lanes<uint32_t, N>::store(out + 2 * p, Of::joined(a * c - b * s, b * c + a * s));
+      Lanes<uint32_t, N>::template store<PAST>(out + 2 * p, Of::joined(a * c - b * s, b * c + a * s));
     }
-    if constexpr (N > 1) turn<N / 2>(x, out, cos, sin, pairs, p);
+    if constexpr (N > 1) turn<PAST, N / 2>(x, out, cos, sin, pairs, p);
   }
 };
 
@@ -159,47 +177,97 @@ INLINE void copy(const Store *x, int64_t from, Store *out, int64_t to, int64_t b
 }
 
 // Tokens of one head, with the cosines and sines of those after the prefix. `row`: room for the channels of one.
-template <class Row, class Store = typename Row::Store, class Real = typename Row::Real>
+template <class Row, bool PAST, class Store = typename Row::Store, class Real = typename Row::Real>
 void turn_tokens(const Rotary &r, int64_t b, int64_t h, int64_t begin, int64_t end, const Real *cos, const Real *sin, Store *row) {
   const Tensor from = r.x, to = r.out;
-  const int64_t pairs = r.pairs, channels = r.channels, prefix = r.prefix, each = pairs * Row::EACH;
+  const int64_t pairs = r.pairs, channels = r.channels, prefix = r.prefix;
   const bool close = from.channel == 1 && to.channel == 1, copies = from.data != to.data;
   const Store *x = (const Store *)from.data + b * from.batch + h * from.head + begin * from.token;
   Store *out = (Store *)to.data + b * to.batch + h * to.head + begin * to.token;
   for (int64_t t = begin; t < end; t++, x += from.token, out += to.token) {
     const int64_t turned = t < prefix ? 0 : 2 * pairs;
     if (turned && close) {
-      Row::turn(x, out, cos, sin, pairs);
+      Row::template turn<PAST>(x, out, cos, sin, pairs);
     } else if (turned) {
       copy(x, from.channel, row, 1, 0, turned);
-      Row::turn(row, row, cos, sin, pairs);
+      Row::template turn<false>(row, row, cos, sin, pairs);
       copy<Store>(row, 1, out, to.channel, 0, turned);
     }
-    if (turned) cos += each, sin += each;
+    if (turned) cos += pairs, sin += pairs;
     if (turned < channels && copies) copy(x, from.channel, out, to.channel, turned, channels);
   }
 }
 
+// Heads of the same tokens follow each other, so that their cosines and sines are read, and laid out, once.
 template <class Row>
-int rotate(const Rotary &r) {
+struct Rotating {
   typedef typename Row::Store Store;
   typedef typename Row::Real Real;
-  // Heads of the same tokens follow each other, so that their cosines and sines are read, and laid out, once.
-  const int64_t block = least<int64_t>(r.tokens, 64), grain = 32768;
-  const int64_t blocks = block ? (r.tokens + block - 1) / block : 0, units = r.batch * blocks * r.heads;
-  const int64_t numbers = r.batch * r.heads * r.tokens * r.channels;
-  const int64_t parts = least(least(r.threads * 4, numbers / grain + 1), units);
-  const bool given = std::is_same<Row, Apart<Real>>::value && !r.backwards;  // as they are read
-  const int64_t each = r.pairs * Row::EACH;
-  const auto lay_out = [&](Arena arena, Real *&cos, Real *&sin, Store *&row) {
-    cos = arena.take<Real>(given ? 0 : block * each), sin = arena.take<Real>(given ? 0 : block * each);
+  const Rotary &r;
+  int64_t block, blocks, units;  // a unit is a block of tokens of one head
+  bool given;                          // cosines and sines lie as they are read
+  bool past;                           // out is written past the caches: it is read from memory, as it would be otherwise
+  Real *cos = nullptr, *sin = nullptr;
+  Store *row = nullptr;
+
+  explicit Rotating(const Rotary &rotary)
+      : r(rotary), block(least<int64_t>(r.tokens, 128)), blocks(block ? (r.tokens + block - 1) / block : 0),
+        units(r.batch * r.heads * blocks), given(std::is_same<Store, Real>::value && !r.backwards),
+        past(large() && r.x.data != r.out.data && in_lines()) {}
+
+  int64_t numbers() const { return r.batch * r.heads * r.tokens * r.channels; }
+  bool large() const { return numbers() * (int64_t)sizeof(Store) >= 1 << 22; }
+  // Whether what turns in a row is whole lines of the caches.
+  bool in_lines() const {
+    const Tensor &to = r.out;
+    const int64_t starts = to.batch | to.head | to.token | r.pairs;
+    return to.channel == 1 && ((int64_t)to.data | starts * (int64_t)sizeof(Store)) % 64 == 0;
+  }
+  int64_t lay_out(char *base) {
+    Arena arena(base);
+    if (!given) cos = arena.take<Real>(block * r.pairs), sin = arena.take<Real>(block * r.pairs);
     row = arena.take<Store>(2 * r.pairs);
     return arena.used();
+  }
+  void turn(int64_t unit, int64_t &laid) {
+    const int64_t h = unit % r.heads, tokens = unit / r.heads, b = tokens / blocks;
+    const int64_t begin = tokens % blocks * block, end = least(begin + block, r.tokens), first = most(begin, r.prefix);
+    const int64_t at = b * r.turn_batch + h * r.turn_head + (first - r.prefix) * r.pairs, now = r.turn_head ? unit : tokens;
+    const Real *c = (const Real *)r.cos + at, *s = (const Real *)r.sin + at;
+    if (!given && now != laid)
+      for (int64_t n = 0; n < end - first; n++)
+        Row::lay(c + n * r.pairs, s + n * r.pairs, r.backwards ? -1 : 1, r.pairs, cos + n * r.pairs, sin + n * r.pairs);
+    laid = now;
+    (past ? turn_tokens<Row, true> : turn_tokens<Row, false>)(r, b, h, begin, end, given ? c : cos, given ? s : sin, row);
+  }
+};
+
+template <class Row>
+int rotate_as(const Rotary &r) {
+  Rotating<Row> rotating(r);
+  constexpr int64_t FEW = 32768;  // numbers, for which another thread is not worth waking
+  const int64_t units = rotating.units, parts = least(least(4 * r.threads, rotating.numbers() / FEW + 1), units);
+  if (!units) return 0;
+  Blocks memory(parts, rotating.lay_out(nullptr));
+  if (!memory.ok()) return 1;
+  auto run = [&](int64_t part) {
+    Rotating<Row> own(r);
+    own.lay_out(memory[part]);
+    int64_t laid = -1;
+    for (int64_t unit = begin_of(part, units, parts); unit < begin_of(part + 1, units, parts); unit++) own.turn(unit, laid);
+#if defined(__SSE2__)
+    _mm_sfence();  // what is written past the caches is there for all
+#endif
   };
-  Real *cos, *sin;
-  Store *row;
-  Blocks blocks_of(parts, lay_out(Arena(), cos, sin, row));
+  posenc_parallel(parts, r.threads, [](void *context, int64_t part) { (*(decltype(run) *)context)(part); }, &run);
   return 0;
+}
+
+int rotate(const Rotary &r) {
+  if (r.dtype == FLOAT64) return r.interleaved ? rotate_as<Beside<double>>(r) : rotate_as<Apart<double>>(r);
+  if (r.dtype == FLOAT32) return r.interleaved ? rotate_as<Beside<float>>(r) : rotate_as<Apart<float>>(r);
+  if (r.dtype == BFLOAT16) return r.interleaved ? rotate_as<HalvesBeside<BFloat16>>(r) : rotate_as<HalvesApart<BFloat16>>(r);
+  return r.interleaved ? rotate_as<HalvesBeside<Float16>>(r) : rotate_as<HalvesApart<Float16>>(r);
 }
 
 }  // namespace

@@ -119,7 +119,8 @@ struct Adding {
   static constexpr int W = WIDTH<Real>;
   const Attention *a = nullptr;
   const Term *term = nullptr;
-  bool backward = false, numbered = false;  // numbered: rows of numbers, not vectors
+  bool backward = false;
+  bool straight = false, monotone = false;  // whether rows rise one by one as codes do, or never fall
   int64_t depth = 0, rows = 0, line = 0;    // channels of a row, rows, and the room that a line of products takes
   KeyCodes<Real> keys;
   int32_t *own = nullptr;     // [ROWS] code of each query of the block
@@ -131,7 +132,7 @@ struct Adding {
   Real *gradients = nullptr;  // of those
   Real *queries = nullptr;    // [ROWS][deep] that meet the rows
   uint8_t *ready = nullptr;   // of each panel of lines
-  Sums<Real> sums, prefix_sums;
+  Sums<Real> sums, prefix_sums, added_sums;
   int64_t packed_head = -1, packed_batch = -1, row_batch = -1, deep = 0;
   static constexpr int32_t NOWHERE = INT32_MIN;
 
@@ -156,6 +157,8 @@ struct Adding {
     }
     if (term->prefix && backward && term->prefix_gradient)
       prefix_sums.lay_out(arena, plan.grouped * 3, most<int64_t>(term->prefix_head ? plan.blocks * plan.grouped * a->batch : all, 1));
+    if (term->added && backward && term->added_gradient)
+      added_sums.lay_out(arena, plan.grouped * padded<Real>(a->channels), most<int64_t>(term->added_head ? plan.blocks * plan.grouped * a->batch : all, 1));
     if (!is_rows()) return;
     depth = term->kind == ROWS_VALUE ? a->value_channels : a->channels;
     deep = padded<Real>(depth);
@@ -208,6 +211,11 @@ struct Adding {
       shape[n] = shape_of<Real>(row + n, W, split);
     }
     row -= W, shape -= W;
+    straight = monotone = true;
+    for (int64_t code = 1; code < term->codes; code++) {
+      straight = straight && *row_at(code) == *row_at(code - 1) + 1;
+      monotone = monotone && *row_at(code) >= *row_at(code - 1);
+    }
   }
   const int32_t *row_at(int64_t code) const { return row + W + code; }
   int shape_at(int64_t code) const { return shape[W + code]; }
@@ -221,8 +229,10 @@ struct Adding {
     }
     if (!is_rows() || !by_query()) return;
     const Real factor = term->kind == ROWS_QUERY && term->scaled ? (Real)a->scale : Real(1);
+    const Real *added = term->added ? (const Real *)term->added + block.h * term->added_head : nullptr;
     for (int64_t r = 0; r < ROWS; r++)
-      for (int64_t d = 0; d < deep; d++) queries[r * deep + d] = r < block.rows && d < depth ? raw[r * raw_row + d] * factor : 0;
+      for (int64_t d = 0; d < deep; d++)
+        queries[r * deep + d] = r < block.rows && d < depth ? (raw[r * raw_row + d] + (added ? added[d] : Real(0))) * factor : 0;
     memset(ready, 0, panels());
     if (rows <= 4 * TILE)
       for (int64_t p = 0; p < panels(); p++) meet(p, block.rows);
@@ -264,12 +274,19 @@ struct Adding {
     if (backward) memset((void *)gradients, 0, (rows + STRIP) * line * sizeof(Real));
   }
 
-  // Reads (or adds to) the numbers of one query and a vector of keys.
-  INLINE Vector<Real> vector_of(const Real *from, int64_t r, int64_t slot) const {
-    const int at = (int)(slot / W), split = keys.split[at];
-    const int32_t *code = keys.code + slot;
-    int how = keys.shape[at];
-    if (term->kind == TABLE) return read(from + own[r], code, how, split);
+  // The numbers of a query, at the code of each key: those of a table, or products with rows that go as codes do.
+  bool has_line() const { return term->kind == TABLE || (by_query() && straight); }
+  template <class Number>
+  INLINE Number *line_of(Number *from, int64_t r) const {
+    return term->kind == TABLE ? from + own[r] : from + r * line + *row_at(0) + own[r];
+  }
+  // Whether a query meets the same row at all keys of a tile.
+  INLINE bool is_constant(int64_t r, const int32_t *code, int64_t columns) const {
+    return monotone && *row_at(own[r] + code[0]) == *row_at(own[r] + code[columns - 1]);
+  }
+
+  // The number of a row and a vector of keys, where rows go otherwise.
+  INLINE Vector<Real> vector_of(const Real *from, int64_t r, int64_t slot, const int32_t *code, int how, int split) const {
     const int64_t mine = own[r];
     if (term->kind == ROWS_KEY) {
       if (how == CONSTANT || (how == RISING && shape_at(mine + code[0]) == CONSTANT)) return load(from + *row_at(mine + code[0]) * line + slot);
@@ -287,11 +304,7 @@ struct Adding {
     }
     return gathered<Real>([&](int n) { return products[*row_at(mine + code[n])]; });
   }
-  INLINE void add_vector(Real *to, int64_t r, int64_t slot, Vector<Real> v) const {
-    const int at = (int)(slot / W), split = keys.split[at];
-    const int32_t *code = keys.code + slot;
-    int how = keys.shape[at];
-    if (term->kind == TABLE) return write(to + own[r], code, how, split, v);
+  INLINE void add_vector(Real *to, int64_t r, int64_t slot, const int32_t *code, int how, Vector<Real> v) const {
     const int64_t mine = own[r];
     if (term->kind == ROWS_KEY) {
       if (how == CONSTANT || (how == RISING && shape_at(mine + code[0]) == CONSTANT)) return add_to(to + *row_at(mine + code[0]) * line + slot, v);
@@ -299,7 +312,7 @@ struct Adding {
     }
     Real *products = to + r * line;
     const int32_t first = *row_at(mine + code[0]);
-    if (how == RISING) how = shape_at(mine + code[0]) == RISING ? RISING : shape_at(mine + code[0]) == CONSTANT ? CONSTANT : SCATTERED;
+    if (how == RISING) how = shape_at(mine + code[0]);
     else if (how == SPLIT) how = SCATTERED;
     if (how == RISING) return add_to(products + first, v);
     if (how == CONSTANT) {
@@ -308,8 +321,20 @@ struct Adding {
     }
     scatter<Real>(v, [&](int n) -> Real & { return products[*row_at(mine + code[n])]; });
   }
-  // Lanes of the last vector of a tile that are no keys have to be 0 in what is added; the codes there are in range only
-  // where they rise, so the others are the last key's own.
+
+  // Calls use(c, code, shape, split) for every vector of a tile.
+  template <class Use>
+  INLINE void in_codes(const Tile &tile, int64_t columns, Use use) const {
+    const int32_t *code = keys.code + tile.slot;
+    const uint8_t *shape_of_keys = keys.shape + tile.slot / W, *split = keys.split + tile.slot / W;
+    for (int64_t c = 0; c < columns; c += W) use(c, code + c, (int)shape_of_keys[c / W], (int)split[c / W]);
+  }
+  // Whether the codes of a tile rise one by one from the first to the last.
+  bool is_run(const Tile &tile, int64_t columns) const {
+    bool run = true;
+    in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int) { run = run && how == RISING && code[0] == keys.code[tile.slot] + c; });
+    return run;
+  }
 
   const Real *pair_of(const Block &block, int64_t r, const Tile &tile) const {
     return (const Real *)term->table + block.b * term->batch + block.h * term->head +
@@ -319,8 +344,10 @@ struct Adding {
 
   // logits += the term, or what its rows give the values' gradients.
   void add(const Block &block, const Tile &tile, int64_t columns, Real *logits) const {
-    const bool prefix_tile = tile.key < a->key_prefix;
+    const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile;
     const Real *from = term->kind == TABLE ? table + W : lines;
+    const bool rises = coded && is_run(tile, columns), has = coded && has_line(), run = has && rises;
+    const int32_t *codes = keys.code + tile.slot;
     for (int64_t r = 0; r < block.rows; r++) {
       Real *to = logits + r * TILE;
       if (own[r] == NOWHERE || prefix_tile) {
@@ -330,14 +357,28 @@ struct Adding {
       } else if (term->kind == PAIRS) {
         const Real *pair = pair_of(block, r, tile);
         for (int64_t c = 0; c < least(tile.count, columns); c++) to[c] += pair[c * term->key];
+      } else if (run) {
+        const Real *at = line_of(from, r) + codes[0];
+        for (int64_t c = 0; c < columns; c += W) add_to(to + c, load(at + c));
+      } else if (has) {
+        const Real *at = line_of(from, r);
+        in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int split) { add_to(to + c, read(at, code, how, split)); });
+      } else if (rises && is_constant(r, codes, columns)) {
+        const int64_t constant = *row_at(own[r] + codes[0]);
+        if (by_query())
+          for (int64_t c = 0; c < columns; c += W) add_to(to + c, splat(from[r * line + constant]));
+        else
+          for (int64_t c = 0; c < columns; c += W) add_to(to + c, load(from + constant * line + tile.slot + c));
       } else {
-        for (int64_t c = 0; c < columns; c += W) add_to(to + c, vector_of(from, r, tile.slot + c));
+        in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int split) { add_to(to + c, vector_of(from, r, tile.slot + c, code, how, split)); });
       }
     }
   }
   // Gradients of the term's numbers += those of the logits (or weights by row += weights). Columns beyond keys are 0.
   void take(const Block &block, const Tile &tile, int64_t columns, const Real *logits, Real *to) const {
-    const bool prefix_tile = tile.key < a->key_prefix;
+    const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile && to;
+    const bool rises = coded && is_run(tile, columns), has = coded && has_line(), run = has && rises;
+    const int32_t *codes = keys.code + tile.slot;
     for (int64_t r = 0; r < block.rows; r++) {
       const Real *from = logits + r * TILE;
       if (own[r] == NOWHERE || prefix_tile) {
@@ -350,8 +391,22 @@ struct Adding {
         if (!term->gradient) continue;
         Real *pair = (Real *)term->gradient + (pair_of(block, r, tile) - (const Real *)term->table);
         for (int64_t c = 0; c < least(tile.count, columns); c++) pair[c] = from[c];
+      } else if (run) {
+        Real *at = line_of(to, r) + codes[0];
+        for (int64_t c = 0; c < columns; c += W) add_to(at + c, load(from + c));
+      } else if (has) {
+        Real *at = line_of(to, r);
+        in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int split) { write(at, code, how, split, load(from + c)); });
+      } else if (rises && is_constant(r, codes, columns)) {
+        const int64_t constant = *row_at(own[r] + codes[0]);
+        Vector<Real> sum{};
+        if (by_query())
+          for (int64_t c = 0; c < columns; c += W) sum += load(from + c);
+        else
+          for (int64_t c = 0; c < columns; c += W) add_to(to + constant * line + tile.slot + c, load(from + c));
+        if (by_query()) to[r * line + constant] += sum_of<Real>(sum);
       } else if (to) {
-        for (int64_t c = 0; c < columns; c += W) add_vector(to, r, tile.slot + c, load(from + c));
+        in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int) { add_vector(to, r, tile.slot + c, code, how, load(from + c)); });
       }
     }
   }
@@ -362,13 +417,18 @@ struct Adding {
     const int64_t within = term->head ? block.h - block.g * (a->heads / a->groups) : 0;
     return sums.now + within * (term->kind == TABLE ? term->codes + 2 * W : (rows + STRIP) * deep);
   }
+  void start_sums(int64_t begin, int64_t end) {
+    for (Sums<Real> *each : {&sums, &prefix_sums, &added_sums}) each->start(begin, end);
+  }
   void enter_sums(const Block &block) {
     if (sums.size) sums.enter(block.item, [&](int64_t key, const Real *all) { write_sums(key, all); });
     if (prefix_sums.size) prefix_sums.enter(block.item, [&](int64_t key, const Real *all) { write_prefix(key, all); });
+    if (added_sums.size) added_sums.enter(block.item, [&](int64_t key, const Real *all) { write_added(key, all); });
   }
   void leave_sums() {
     if (sums.size) sums.leave([&](int64_t key, const Real *all) { write_sums(key, all); });
     if (prefix_sums.size) prefix_sums.leave([&](int64_t key, const Real *all) { write_prefix(key, all); });
+    if (added_sums.size) added_sums.leave([&](int64_t key, const Real *all) { write_added(key, all); });
   }
   // The gradient of the tables of one key head: turned round again.
   void write_sums(int64_t key, const Real *all) const {
@@ -389,6 +449,18 @@ struct Adding {
           for (int64_t d = 0; d < depth; d++) to[r * depth + d] = from[(rows - 1 - r) * deep + d] * factor;
       }
     }
+  }
+  // The slopes of the queries that met the rows: what is added to all queries of a head has their sum.
+  void take_added(const Block &block, const Real *slopes, int64_t slope_row) const {
+    if (!added_sums.now) return;
+    Real *to = added_sums.now + (term->added_head ? block.h - block.g * (a->heads / a->groups) : 0) * deep;
+    for (int64_t r = 0; r < block.rows; r++)
+      for (int64_t d = 0; d < deep; d += W) add_to(to + d, load(slopes + r * slope_row + d));
+  }
+  void write_added(int64_t key, const Real *all) const {
+    const int64_t heads = term->added_head ? a->heads / a->groups : 1;
+    for (int64_t h = 0; h < heads; h++)
+      memcpy((Real *)term->added_gradient + ((term->added_head ? key * heads : 0) + h) * depth, all + h * deep, depth * sizeof(Real));
   }
   void write_prefix(int64_t key, const Real *all) const {
     const int64_t grouped = a->heads / a->groups;

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from posenc.relative import Relative
 from posenc.term.base import Term
+from posenc.term.reading import reader
 from posenc.term.rotation import repeated
 
 __all__ = ["Content", "Part"]
@@ -104,21 +105,22 @@ class Content(Term):
         The products of every token with every row are made here, `[b, h, tokens, rows]`; a pair reads those of its row.
         """
         code_query, code_key, coded = self._coded_rows(q.device)
-        reads: list[tuple[bool, Tensor | None, Tensor, Tensor]] = []
+        code_of_query, code_of_key = reader(code_query), reader(code_key)
+        reads: list[tuple[bool, Tensor | None, Callable[..., Tensor], Callable[..., Tensor]]] = []
         for part, rows in zip(self.parts, coded, strict=True):
             if part.side != "value":
                 x = q if part.side == "query" else repeated(k, q.shape[1])
                 table = F.pad(part.table, (0, 0, 1, 0))  # row 0 is nothing's
                 by_row = ((x if part.added is None else x + part.added) * scale) @ table.mT
                 future = by_row.new_full((), part.future) * scale if part.future else None
-                reads.append((part.side == "query", future, by_row, rows))
+                reads.append((part.side == "query", future, reader(by_row), reader(rows)))
 
         def add_products(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            code = code_query[_shared(b, code_query), i] + code_key[_shared(b, code_key), j]
+            code = code_of_query(b, i) + code_of_key(b, j)
             total = torch.zeros_like(score)
-            for meets_query, future, by_row, rows in reads:
-                row = rows[_shared(b, rows), code]
-                total = total + by_row[b, h, i if meets_query else j, row if future is None else row.clamp(min=0)]
+            for meets_query, future, product, row_of in reads:
+                row = row_of(b, code)
+                total = total + product(b, h, i if meets_query else j, row if future is None else row.clamp(min=0))
                 total = total if future is None else torch.where(row < 0, future, total)
             return score + total
 
@@ -177,7 +179,3 @@ class Content(Term):
 
 def _for_heads(rows: Tensor, like: Tensor) -> Tensor:
     return rows[:, None].expand(*like.shape[:2], -1, -1)
-
-
-def _shared(b: Tensor, tensor: Tensor) -> Tensor | int:
-    return b if tensor.shape[0] > 1 else 0

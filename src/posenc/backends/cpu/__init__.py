@@ -5,8 +5,9 @@ from torch import Tensor
 
 from posenc import kernels
 from posenc.backends.cpu.operands import written
-from posenc.backends.cpu.operators import attention
-from posenc.backends.cpu.structures import DTYPES
+from posenc.backends.cpu.operators import attention, compute
+from posenc.kernels.eager import unwatched
+from posenc.kernels.structures import DTYPES
 from posenc.plan import Facts, Problem
 
 NAME = "cpu"
@@ -30,15 +31,18 @@ def refuses(facts: Facts) -> list[str]:
         and facts.rotation == "other",
         "vectors meet keys before they turn": "key rows" in facts.forms and facts.rotation != "none",
         "exported graphs have torch's own operators alone": facts.exporting,
+        "transforms of torch.func and forward-mode derivatives have no rule for it": facts.transformed,
     }
     return [reason for reason, holds in reasons.items() if holds]
 
 
 def run(problem: Problem) -> Float[Tensor, "b h i e"]:
     """softmax(scale (q k + q r) + bias) v, a tile at a time, in q's dtype; sums are float32, or float64."""
-    facts = problem.facts()
-    problem = problem.rotated() if facts.rotation == "other" else problem
+    gradients = problem.gradients
+    problem = problem.rotated() if problem.rotation == "other" else problem
     operands = written(problem)
+    if not gradients and unwatched(problem.q, problem.k, problem.v):
+        return compute(problem.q, problem.k, problem.v, operands, problem.scale, False)[0]
     out: Tensor = attention(
         problem.q,
         problem.k,
@@ -47,6 +51,6 @@ def run(problem: Problem) -> Float[Tensor, "b h i e"]:
         operands.places,
         operands.program,
         problem.scale,
-        facts.gradients,
+        gradients,
     )[0]
     return out

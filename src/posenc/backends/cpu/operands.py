@@ -70,13 +70,17 @@ class _Writer:
         ahead = lags < 0 if part.future and not self._sees_no_future() else None
         if ahead is not None and part.future != -torch.inf:  # these pairs have a number, and no row
             rows, table = rows.masked_fill(ahead, table.shape[-2]), F.pad(table, (0, 0, 0, 1))
-        self.program += [ROWS[part.side], 0, scaled]
+        meets_added = part.side == "query" and part.added is not None
+        self.program += [ROWS[part.side], meets_added, scaled]
         self.numbers.append(self._each(table))
         self._codes(relative, axis)
         self.places.append(rows.int().contiguous())
-        if part.added is not None:  # (q + a) . r = q . r + a . r, the second a number by relative position
+        if part.added is not None and part.side == "query":
+            self.numbers.append(part.added[0, :, 0].contiguous())
+        elif part.added is not None:  # (k + a) . r = k . r + a . r, the second a number by relative position
             met = (part.added @ table.mT).squeeze(-2)
-            met = met.gather(-1, rows[:, None].expand(-1, met.shape[1], -1)) if rows.shape[0] > 1 else met[..., rows[0]]
+            met = met.expand(max(met.shape[0], rows.shape[0]), -1, -1)
+            met = met.gather(-1, rows[:, None].expand(*met.shape[:2], -1))
             self.table(relative, axis, met * self.problem.scale if scaled else met)
         if ahead is not None:
             number = part.future * self.problem.scale if scaled else part.future
@@ -96,7 +100,7 @@ class _Writer:
         if ordered:
             self.places += [order.long().contiguous() for order in seen.orders(self.device)]
         if documents is not None:
-            self.places += [document.long().contiguous() for document in documents]
+            self.places += [document.contiguous() for document in _whole(*documents)]
         self.places += [given.contiguous() for given in (present, seen.key_mask) if given is not None]
         if mask is not None:
             q, k = self.problem.q, self.problem.k
@@ -109,12 +113,22 @@ class _Writer:
         return table.expand(self.batch, self.heads, *table.shape[2:]).contiguous()
 
     def _codes(self, relative: Relative, axis: int | None) -> None:
-        self.places += [code.int().contiguous() for code in relative.codes(self.device, axis)]
+        self.places += relative.short_codes(self.device, axis)
 
     def _sees_no_future(self) -> bool:
         """Whether what is ahead on the axis is hidden anyway, as its order says the same."""
         seen = self.problem.visibility
         return seen.kind == "causal" and seen.queries.axes == 1 and seen.queries.shape is not None
+
+
+def _whole(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Documents as whole numbers: real ones by their place among all."""
+    if not queries.is_floating_point() and not keys.is_floating_point():
+        return queries.long(), keys.long()
+    rows = max(queries.shape[0], keys.shape[0])
+    both = torch.cat([queries.expand(rows, -1), keys.expand(rows, -1)], -1)
+    place = torch.searchsorted(both.sort(-1).values, both)
+    return place[:, : queries.shape[1]], place[:, queries.shape[1] :]
 
 
 def written(problem: Problem) -> Operands:

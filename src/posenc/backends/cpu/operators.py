@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.backends.cpu import structures
 from posenc.backends.cpu.operands import Operands
 from posenc.backends.cpu.structured import structured
+from posenc.kernels import structures
 
 __all__ = ["attention", "compute"]
 
@@ -16,7 +16,9 @@ __all__ = ["attention", "compute"]
 def _outputs(q: Tensor, v: Tensor, training: bool) -> tuple[Tensor, Tensor, Tensor]:
     batch, heads, queries, _ = q.shape
     dtype = torch.promote_types(q.dtype, torch.float32)
-    out = q.new_empty(batch, queries, heads, v.shape[3]).transpose(1, 2)  # as torch's own kernel lays it out
+    channels = v.shape[3]
+    strides = queries * heads * channels, channels, heads * channels, 1  # as torch's own kernel lays it out
+    out = q.new_empty_strided((batch, heads, queries, channels), strides)
     lse = q.new_empty((batch, heads, queries) if training else 0, dtype=dtype)
     rounded = training and q.dtype != dtype
     return out, lse, q.new_empty((batch, heads, queries, v.shape[3]) if rounded else 0, dtype=dtype)

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.backends.cpu import structures
 from posenc.backends.cpu.operands import PAIRS, TABLE, Operands
+from posenc.kernels import structures
 
 __all__ = ["structured"]
 
@@ -114,7 +114,7 @@ def _visibility(reader: _Reader) -> structures.Visibility:
 def _term(reader: _Reader, kind: int) -> structures.Term:
     term = structures.Term()
     term.kind = kind
-    has_prefix, term.scaled = reader.number(), reader.number()
+    has_more, term.scaled = reader.number(), reader.number()
     table, term.gradient = reader.numbers()
     term.table = table.data_ptr()
     term.batch, term.head = _shared(table)
@@ -129,9 +129,13 @@ def _term(reader: _Reader, kind: int) -> structures.Term:
             rows = reader.place()
             term.rows, term.codes = table.shape[-2], rows.shape[-1]
             term.row, term.row_batch = rows.data_ptr(), rows.stride(0) if rows.shape[0] > 1 else 0
-    if has_prefix:
-        prefix, term.prefix_gradient = reader.numbers()
-        term.prefix, term.prefix_head = prefix.data_ptr(), prefix.stride(0) if prefix.shape[0] > 1 else 0
+    if has_more:
+        more, gradient = reader.numbers()
+        address, stride = more.data_ptr(), more.stride(0) if more.shape[0] > 1 else 0
+        if kind in (TABLE, PAIRS):
+            term.prefix, term.prefix_head, term.prefix_gradient = address, stride, gradient
+        else:
+            term.added, term.added_head, term.added_gradient = address, stride, gradient
     return term
 
 

@@ -1,4 +1,4 @@
-"""The structures of `kernels/problem.h`, field by field."""
+"""The structures of `problem.h`, field by field."""
 
 import ctypes
 from typing import Any
@@ -45,7 +45,9 @@ class Term(ctypes.Structure):
         *_pointers("query_code", "key_code", "row"),
         *_numbers("query_code_batch", "key_code_batch", "row_batch"),
         *_pointers("prefix", "prefix_gradient"),
-        *_numbers("prefix_head", "scaled"),
+        *_numbers("prefix_head"),
+        *_pointers("added", "added_gradient"),
+        *_numbers("added_head", "scaled"),
     ]
 
 
@@ -98,8 +100,9 @@ def strided(x: torch.Tensor) -> Strided:
 
 
 def call(name: str, problem: Any) -> None:
-    """Run a function of the library; raise where it says that it could not."""
-    code = kernels.function(name)(ctypes.addressof(problem))
+    """Run a function of the library; raise where it says that it could not. `problem`: a structure, or its bytes."""
+    address = problem if isinstance(problem, bytes) else ctypes.addressof(problem)
+    code = kernels.function(name)(address)
     if code == 1:
         raise MemoryError(f"the CPU kernel had no memory for its tiles of {name}: use fewer tokens, or fewer threads")
     if code == 2:
