@@ -298,23 +298,25 @@ def test_nothing_builds_a_vector_a_pair(scheme: str) -> None:
 
 def test_rotary_alone_uses_the_fused_kernel() -> None:
     q, k, v = inputs(9, 9)
-    plan = posenc.explain(q, k, v, posenc.Rotary(16), causal=True)
-    assert plan.backend.NAME == "sdpa"
+    assert posenc.explain(q, k, v, posenc.Rotary(16), causal=True).backend.NAME == "cpu"
+    plan = posenc.explain(q, k, v, posenc.Rotary(16), causal=True, backend="sdpa")
     assert plan.facts.visibility == "causal"
     with Largest() as largest:
-        posenc.attention(*inputs(128, 128), posenc.Rotary(16), causal=True)
+        posenc.attention(*inputs(128, 128), posenc.Rotary(16), causal=True, backend="sdpa")
     assert largest.entries < 2 * 4 * 128 * 128  # no logits in two heads of four, let alone all
 
 
 def test_explain_gives_reasons() -> None:
     q, k, v = inputs(9, 9)
-    plan = posenc.explain(q, k, v, posenc.ALiBi(4), posenc.Rotary(16))
+    assert posenc.explain(q, k, v, posenc.ALiBi(4), posenc.Rotary(16)).backend.NAME == "cpu"
+    plan = posenc.explain(q, k, v, posenc.ALiBi(4), posenc.XPos(16), causal=True)
     assert plan.backend.NAME == "dense"
-    assert plan.refusals == {"sdpa": ["a term is left in the logits, and it would need an L x L mask"]}
+    assert plan.refusals["sdpa"] == ["a term is left in the logits, and it would need an L x L mask"]
+    assert plan.refusals["cpu"] == ["a term is no function of position that a code can say"]
     assert "not sdpa: a term is left in the logits" in str(plan)
     with pytest.raises(ValueError, match="backend 'sdpa' cannot compute this: a term is left"):
         posenc.attention(q, k, v, posenc.ALiBi(4), backend="sdpa")
-    with pytest.raises(ValueError, match="backend must be one of auto, sdpa, dense, got 'flash'"):
+    with pytest.raises(ValueError, match="backend must be one of auto, cpu, flex, sdpa, dense, got 'flash'"):
         posenc.attention(q, k, v, backend="flash")
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from posenc.kernels.eager import transformed
+from posenc.kernels.eager import traced, transformed
 from posenc.mask import Visibility
 from posenc.term import Bias, Content, Decay, Rotation, Term, repeated
 
@@ -77,7 +77,7 @@ class Problem(NamedTuple):
             max(self.q.shape[-1], self.v.shape[-1]),
             self.rotation,
             self.visibility.by_real_order,
-            torch.compiler.is_exporting() or torch.jit.is_tracing(),
+            traced(),
             transformed(),
             wanted,
         )

@@ -15,7 +15,7 @@ LEVELS = ("baseline", "avx2", "avx512")
 """Instruction sets; a CPU that has one has those before it. Only x86-64 has more than the first."""
 
 _GIVEN = os.environ.get("POSENC_CPU_LIBRARY")
-_PATH = Path(_GIVEN).absolute() if _GIVEN else Path(__file__).with_name("libposenc.so")
+_PATH = Path(_GIVEN).absolute() if _GIVEN else Path(__file__).parent / "lib" / "libposenc.so"
 
 BUILT = _PATH.is_file()
 """Whether there is a library to load."""

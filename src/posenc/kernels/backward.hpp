@@ -12,6 +12,7 @@ struct Backward {
   const Attention &a;
   Real *slopes, *g, *q_slopes, *raw_slopes, *met_slopes;  // of the logits [ROWS][TILE], the output, q turned, as given, and as rows met it
   uint32_t *g_pairs = nullptr;
+  Real *outs;                                // outputs of a block [value channels][ROWS]
   Real *row;                                 // one row of keys or values
   Real lse[ROWS], delta[ROWS];
   Sums<Real> k_sums, v_sums;
@@ -26,6 +27,7 @@ struct Backward {
     q_slopes = arena.take<Real>((ROWS + STRIP) * deep);
     raw_slopes = arena.take<Real>((ROWS + STRIP) * deep);
     met_slopes = arena.take<Real>((ROWS + STRIP) * deep);
+    outs = arena.take<Real>(a.value_channels * ROWS);
     row = arena.take<Real>(most(deep, value_deep));
     const int64_t span = most<int64_t>(part.plan.blocks * part.plan.grouped, 1);
     k_sums.lay_out(arena, (a.keys + STRIP) * deep, span);
@@ -58,6 +60,7 @@ struct Backward {
       if (part.v.paired)
         for (int64_t r = 0; r < block.rows; r++) pair_up(g + r * value_deep, a.value_channels, g_pairs + r * part.v.words());
     read_sums(block);
+    sum_outputs(block.rows);
     memset((void *)q_slopes, 0, (block.rows + STRIP) * deep * sizeof(Real));
     for (int64_t n = 0; n < a.term_count; n++)
       if (a.terms[n].kind == ROWS_VALUE) part.terms[n].start(block, g, value_deep);
@@ -76,6 +79,13 @@ struct Backward {
       accumulate(q_slopes, deep, block.rows, slopes, (int64_t)TILE, part.k.rows + tile.key * part.k.row_stride, part.k.row_stride, count, deep);
     }
     finish(block);
+  }
+
+  // delta, summed in the same order as slopes are, so that their difference is 0 for a query that sees one key.
+  void sum_outputs(int64_t rows) {
+    for (int64_t r = 0; r < rows; r++) delta[r] = 0;
+    for (int64_t e = 0; e < a.value_channels; e++)
+      for (int64_t r = 0; r < rows; r++) delta[r] += g[r * value_deep + e] * outs[e * ROWS + r];
   }
 
   // Slopes of the weights of a tile: the output's gradient meets the values, and the rows that join them.
@@ -105,19 +115,15 @@ struct Backward {
     for (int64_t r = 0; r < block.rows; r++) delta[r] = sum[r];
   }
 
-  // The logarithm of each row's sum, and delta_i = sum over e of the output's gradient times the output.
+  // The logarithm of each row's sum, and the outputs: delta_i is the inner product of the output and its gradient.
   void read_sums(const Block &block) {
     for (int64_t r = 0; r < block.rows; r++) {
       const int64_t i = block.query + r, line = (block.b * a.heads + block.h) * a.queries + i;
       lse[r] = ((const Real *)a.lse)[line];
-      Real *out = slopes;
+      Real *out = row;
       if (a.exact) out = (Real *)a.exact + line * a.value_channels;
       else read_row(a.dtype, a.out.data, block.b * a.out.batch + block.h * a.out.head + i * a.out.token, a.out.channel, a.value_channels, out);
-      Vector<Real> sum{};
-      int64_t e = 0;
-      for (; e + W <= a.value_channels; e += W) sum += load(g + r * value_deep + e) * load(out + e);
-      delta[r] = sum_of<Real>(sum);
-      for (; e < a.value_channels; e++) delta[r] += g[r * value_deep + e] * out[e];
+      for (int64_t e = 0; e < a.value_channels; e++) outs[e * ROWS + r] = out[e];
     }
   }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "parallel.h"
+#include "problem.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -21,6 +22,12 @@ EXPORT const char *posenc_best_level() {
 #else
   return "baseline";
 #endif
+}
+
+// Sizes of the structures, for Python to compare with its own.
+EXPORT int64_t posenc_size(int64_t which) {
+  const int64_t sizes[] = {sizeof(Tensor), sizeof(Rotation), sizeof(Term), sizeof(Visibility), sizeof(Attention), sizeof(Rotary)};
+  return which < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[which] : 0;
 }
 
 namespace {

@@ -13,7 +13,14 @@ namespace {
 template <class Item, int N> struct Lanes {
   typedef Item Vector __attribute__((vector_size(N * sizeof(Item))));
   typedef Item Loose __attribute__((vector_size(N * sizeof(Item)), aligned(2), may_alias));
-  static INLINE Vector load(const void *p) { return *(const Loose *)p; }
+  static INLINE Vector load(const void *p) {
+    if constexpr (sizeof(Vector) <= POSENC_BYTES) return *(const Loose *)p;
+    Halved parts;
+    parts.half[0] = Half::load(p), parts.half[1] = Half::load((const char *)p + sizeof(Vector) / 2);
+    return parts.whole;
+  }
+  typedef Lanes<Item, N == 1 ? 1 : N / 2> Half;
+  union Halved { Vector whole; typename Half::Vector half[2]; };
   // PAST: not through the caches, to where lines of theirs begin.
   template <bool PAST> static INLINE void store(void *p, Vector v) {
 #if defined(__AVX512F__)
@@ -25,7 +32,9 @@ template <class Item, int N> struct Lanes {
 #if defined(__SSE2__)
     if constexpr (PAST && sizeof(Vector) == 16) return _mm_stream_si128((__m128i *)p, (__m128i)v);
 #endif
-    *(Loose *)p = v;
+    if constexpr (sizeof(Vector) <= POSENC_BYTES) return void(*(Loose *)p = v);
+    const Halved parts = {v};
+    Half::template store<PAST>(p, parts.half[0]), Half::template store<PAST>((char *)p + sizeof(Vector) / 2, parts.half[1]);
   }
 };
 template <int N> using Floats = typename Lanes<float, N>::Vector;
@@ -38,7 +47,16 @@ template <int N> struct Halves<BFloat16, N> {
   static INLINE Floats<N> second(Words<N> x) { return (Floats<N>)(x & 0xffff0000u); }
   static INLINE Words<N> joined(Floats<N> a, Floats<N> b) { return rounded(a) >> 16 | (rounded(b) & 0xffff0000u); }
   // NaN stays: the lower half of its bits is zero, as there is none among the cosines and sines but such
-  static INLINE Words<N> rounded(Floats<N> x) { return (Words<N>)x + 0x7fff + ((Words<N>)x >> 16 & 1); }
+  static INLINE Words<N> rounded(Floats<N> x) {
+    const Words<N> bits = (Words<N>)x;
+#if defined(__AVX512F__)
+    if constexpr (N == 16) {
+      const __mmask16 odd = _mm512_test_epi32_mask((__m512i)bits, _mm512_set1_epi32(0x10000));
+      return (Words<N>)_mm512_mask_add_epi32((__m512i)(bits + 0x7fff), odd, (__m512i)bits, _mm512_set1_epi32(0x8000));
+    }
+#endif
+    return bits + 0x7fff + (bits >> 16 & 1);
+  }
 };
 template <int N> struct Halves<Float16, N> {
   static INLINE Floats<N> first(Words<N> x) { return widened(x & 0xffff); }
@@ -69,81 +87,97 @@ template <int N> struct Halves<Float16, N> {
   }
 };
 
-// What turns the channels of one token, which lie side by side: N pairs at a time, then those that are left.
-// (a, b) -> (a cos - b sin, b cos + a sin), with cosines and sines laid out as they are read.
+// What turns the channels of one token, which lie side by side: N lanes at a time, then those that are left.
+// (a, b) -> (a cos - b sin, b cos + a sin)
+
+// Cosines and sines of one token.
+template <class Real> struct Angles {
+  const Real *cos, *sin;
+  int64_t odd;  // numbers from those of even pairs to those of odd ones, where they lie apart
+};
 
 // a in the first half of the channels, b in the second
 template <class Number> struct Apart {
   typedef Number Store, Real;
-  static void lay(const Real *cos, const Real *sin, Real sign, int64_t pairs, Real *__restrict c, Real *__restrict s) {
-    for (int64_t p = 0; p < pairs; p++) c[p] = cos[p], s[p] = sign * sin[p];
+  static int64_t numbers(int64_t pairs) { return pairs; }  // from a token's cosines to the next one's
+  static void lay(const Real *cos, const Real *sin, Real sign, int64_t tokens, int64_t pairs, Real *__restrict c, Real *__restrict s, int64_t) {
+    for (int64_t n = 0; n < tokens * pairs; n++) c[n] = cos[n], s[n] = sign * sin[n];
   }
   template <bool PAST, int N = WIDTH<Real>>
-  static INLINE void turn(const Real *x, Real *out, const Real *cos, const Real *sin, int64_t pairs, int64_t p = 0) {
+  static INLINE void turn(const Real *x, Real *out, Angles<Real> angles, int64_t pairs, int64_t p = 0) {
     typedef Lanes<Real, N> Reals;
     for (; p + N <= pairs; p += N) {
-      const auto a = Reals::load(x + p), b = Reals::load(x + pairs + p), c = Reals::load(cos + p), s = Reals::load(sin + p);
+      const auto a = Reals::load(x + p), b = Reals::load(x + pairs + p);
+      const auto c = Reals::load(angles.cos + p), s = Reals::load(angles.sin + p);
       Reals::template store<PAST>(out + p, a * c - b * s), Reals::template store<PAST>(out + pairs + p, b * c + a * s);
     }
-    if constexpr (N > 1) turn<PAST, N / 2>(x, out, cos, sin, pairs, p);
+    if constexpr (N > 1)
+      if (p < pairs) turn<PAST, N / 2>(x, out, angles, pairs, p);
   }
 };
 
 // a and b are neighbours: two floats are read as one number of 64 bits
 template <class Number> struct Beside : Apart<Number> {
   typedef Number Real;
-  template <bool PAST, int N = sizeof(Real) == 4 ? WIDTH<Real> / 2 : 1>
-  static INLINE void turn(const Real *x, Real *out, const Real *cos, const Real *sin, int64_t pairs, int64_t p = 0) {
-    typedef Lanes<Real, N> Reals;
-    typedef Lanes<uint64_t, N> Both;
+  template <bool PAST, int N = sizeof(Real) == 8 ? 1 : WIDTH<Real>>
+  static INLINE void turn(const Real *x, Real *out, Angles<Real> angles, int64_t pairs, int64_t p = 0) {
     for (; p + N <= pairs; p += N) {
-      typename Reals::Vector a, b, c = Reals::load(cos + p), s = Reals::load(sin + p);
       if constexpr (sizeof(Real) == 4) {
-        const auto both = Both::load(x + 2 * p);
-        a = (Floats<N>)__builtin_convertvector(both, Words<N>), b = (Floats<N>)__builtin_convertvector(both >> 32, Words<N>);
-        const auto first = (Words<N>)(a * c - b * s), second = (Words<N>)(b * c + a * s);
+        typedef Lanes<uint64_t, N> Both;
         typedef typename Both::Vector Pairs;
+        const Pairs both = Both::load(x + 2 * p);
+        const auto a = (Floats<N>)__builtin_convertvector(both, Words<N>), b = (Floats<N>)__builtin_convertvector(both >> 32, Words<N>);
+        const auto c = Lanes<Real, N>::load(angles.cos + p), s = Lanes<Real, N>::load(angles.sin + p);
+        const auto first = (Words<N>)(a * c - b * s), second = (Words<N>)(b * c + a * s);
         Both::template store<PAST>(out + 2 * p, __builtin_convertvector(first, Pairs) | __builtin_convertvector(second, Pairs) << 32);
       } else {
-        a = Reals::load(x + 2 * p), b = Reals::load(x + 2 * p + 1);
-        Reals::template store<false>(out + 2 * p, a * c - b * s), Reals::template store<false>(out + 2 * p + 1, b * c + a * s);
+        typedef Lanes<Real, 2> Pair;
+        const auto v = Pair::load(x + 2 * p);
+        const typename Pair::Vector swapped = {v[1], v[0]}, s = {-angles.sin[p], angles.sin[p]};
+        Pair::template store<PAST>(out + 2 * p, v * angles.cos[p] + swapped * s);
       }
     }
-    if constexpr (N > 1) turn<PAST, N / 2>(x, out, cos, sin, pairs, p);
+    if constexpr (N > 1)
+      if (p < pairs) turn<PAST, N / 2>(x, out, angles, pairs, p);
   }
 };
 
 INLINE float plain(float x) { return x == x ? x : float_of(0x7fc00000); }
 
-// The same for 16-bit numbers. A word is of two pairs: cosines and sines of even pairs lie before those of odd ones.
+// The same for 16-bit numbers. A word is of two pairs, and cosines and sines of even pairs lie apart from those of odd ones.
 template <class Half> struct HalvesApart {
   typedef Half Store;
   typedef float Real;
-  static void lay(const float *cos, const float *sin, float sign, int64_t pairs, float *__restrict c, float *__restrict s) {
-    const int64_t odd = (pairs + 1) / 2;
-    for (int64_t w = 0; w < pairs / 2; w++) {
-      c[w] = plain(cos[2 * w]), c[odd + w] = plain(cos[2 * w + 1]);
-      s[w] = plain(sign * sin[2 * w]), s[odd + w] = plain(sign * sin[2 * w + 1]);
+  static int64_t numbers(int64_t pairs) { return (pairs + 1) / 2; }
+  static void lay(const float *cos, const float *sin, float sign, int64_t tokens, int64_t pairs, float *__restrict c, float *__restrict s, int64_t odd) {
+    const bool even = pairs % 2 == 0;  // then tokens need not be told apart
+    const int64_t rows = even ? 1 : tokens, count = even ? tokens * pairs : pairs, words = (count + 1) / 2;
+    for (int64_t t = 0; t < rows; t++, cos += count, sin += count, c += words, s += words) {
+      for (int64_t w = 0; w < count / 2; w++) {
+        c[w] = plain(cos[2 * w]), c[odd + w] = plain(cos[2 * w + 1]);
+        s[w] = plain(sign * sin[2 * w]), s[odd + w] = plain(sign * sin[2 * w + 1]);
+      }
+      if (!even) c[words - 1] = plain(cos[count - 1]), s[words - 1] = plain(sign * sin[count - 1]);
     }
-    if (pairs % 2) c[odd - 1] = plain(cos[pairs - 1]), s[odd - 1] = plain(sign * sin[pairs - 1]);
   }
   template <bool PAST, int N = WIDTH<float>>
-  static INLINE void turn(const Store *x, Store *out, const float *cos, const float *sin, int64_t pairs, int64_t w = 0) {
+  static INLINE void turn(const Store *x, Store *out, Angles<float> angles, int64_t pairs, int64_t w = 0) {
     typedef Halves<Store, N> Of;
-    const int64_t odd = (pairs + 1) / 2;
     for (; 2 * (w + N) <= pairs; w += N) {
       const Words<N> a = Lanes<uint32_t, N>::load(x + 2 * w), b = Lanes<uint32_t, N>::load(x + pairs + 2 * w);
       const Floats<N> a0 = Of::first(a), b0 = Of::first(b), a1 = Of::second(a), b1 = Of::second(b);
-      const Floats<N> c0 = Lanes<float, N>::load(cos + w), s0 = Lanes<float, N>::load(sin + w);
-      const Floats<N> c1 = Lanes<float, N>::load(cos + odd + w), s1 = Lanes<float, N>::load(sin + odd + w);
+      const float *cos = angles.cos + w, *sin = angles.sin + w;
+      const Floats<N> c0 = Lanes<float, N>::load(cos), s0 = Lanes<float, N>::load(sin);
+      const Floats<N> c1 = Lanes<float, N>::load(cos + angles.odd), s1 = Lanes<float, N>::load(sin + angles.odd);
       Lanes<uint32_t, N>::template store<PAST>(out + 2 * w, Of::joined(a0 * c0 - b0 * s0, a1 * c1 - b1 * s1));
       Lanes<uint32_t, N>::template store<PAST>(out + pairs + 2 * w, Of::joined(b0 * c0 + a0 * s0, b1 * c1 + a1 * s1));
     }
+    if (2 * w == pairs) return;
     if constexpr (N > 1) {
-      turn<PAST, N / 2>(x, out, cos, sin, pairs, w);
-    } else if (pairs % 2) {
-      const float a = widen(x[2 * w]), b = widen(x[pairs + 2 * w]);
-      out[2 * w] = narrow<Store>(a * cos[w] - b * sin[w]), out[pairs + 2 * w] = narrow<Store>(b * cos[w] + a * sin[w]);
+      turn<PAST, N / 2>(x, out, angles, pairs, w);
+    } else {
+      const float a = widen(x[2 * w]), b = widen(x[pairs + 2 * w]), c = angles.cos[w], s = angles.sin[w];
+      out[2 * w] = narrow<Store>(a * c - b * s), out[pairs + 2 * w] = narrow<Store>(b * c + a * s);
     }
   }
 };
@@ -152,19 +186,21 @@ template <class Half> struct HalvesApart {
 template <class Half> struct HalvesBeside {
   typedef Half Store;
   typedef float Real;
-  static void lay(const float *cos, const float *sin, float sign, int64_t pairs, float *__restrict c, float *__restrict s) {
-    for (int64_t p = 0; p < pairs; p++) c[p] = plain(cos[p]), s[p] = plain(sign * sin[p]);
+  static int64_t numbers(int64_t pairs) { return pairs; }
+  static void lay(const float *cos, const float *sin, float sign, int64_t tokens, int64_t pairs, float *__restrict c, float *__restrict s, int64_t) {
+    for (int64_t n = 0; n < tokens * pairs; n++) c[n] = plain(cos[n]), s[n] = plain(sign * sin[n]);
   }
   template <bool PAST, int N = WIDTH<float>>
-  static INLINE void turn(const Store *x, Store *out, const float *cos, const float *sin, int64_t pairs, int64_t p = 0) {
+  static INLINE void turn(const Store *x, Store *out, Angles<float> angles, int64_t pairs, int64_t p = 0) {
     typedef Halves<Store, N> Of;
     for (; p + N <= pairs; p += N) {
       const Words<N> both = Lanes<uint32_t, N>::load(x + 2 * p);
       const Floats<N> a = Of::first(both), b = Of::second(both);
-      const Floats<N> c = Lanes<float, N>::load(cos + p), s = Lanes<float, N>::load(sin + p);
+      const Floats<N> c = Lanes<float, N>::load(angles.cos + p), s = Lanes<float, N>::load(angles.sin + p);
       Lanes<uint32_t, N>::template store<PAST>(out + 2 * p, Of::joined(a * c - b * s, b * c + a * s));
     }
-    if constexpr (N > 1) turn<PAST, N / 2>(x, out, cos, sin, pairs, p);
+    if constexpr (N > 1)
+      if (p < pairs) turn<PAST, N / 2>(x, out, angles, pairs, p);
   }
 };
 
@@ -176,24 +212,24 @@ INLINE void copy(const Store *x, int64_t from, Store *out, int64_t to, int64_t b
     for (int64_t d = begin; d < end; d++) out[d * to] = x[d * from];
 }
 
-// Tokens of one head, with the cosines and sines of those after the prefix. `row`: room for the channels of one.
+// Tokens of one head, with the angles of the first one after the prefix. `row`: room for the channels of one token.
 template <class Row, bool PAST, class Store = typename Row::Store, class Real = typename Row::Real>
-void turn_tokens(const Rotary &r, int64_t b, int64_t h, int64_t begin, int64_t end, const Real *cos, const Real *sin, Store *row) {
+void turn_tokens(const Rotary &r, int64_t b, int64_t h, int64_t begin, int64_t end, Angles<Real> angles, Store *row) {
   const Tensor from = r.x, to = r.out;
-  const int64_t pairs = r.pairs, channels = r.channels, prefix = r.prefix;
+  const int64_t pairs = r.pairs, channels = r.channels, prefix = r.prefix, numbers = Row::numbers(pairs);
   const bool close = from.channel == 1 && to.channel == 1, copies = from.data != to.data;
   const Store *x = (const Store *)from.data + b * from.batch + h * from.head + begin * from.token;
   Store *out = (Store *)to.data + b * to.batch + h * to.head + begin * to.token;
   for (int64_t t = begin; t < end; t++, x += from.token, out += to.token) {
     const int64_t turned = t < prefix ? 0 : 2 * pairs;
     if (turned && close) {
-      Row::template turn<PAST>(x, out, cos, sin, pairs);
+      Row::template turn<PAST>(x, out, angles, pairs);
     } else if (turned) {
       copy(x, from.channel, row, 1, 0, turned);
-      Row::template turn<false>(row, row, cos, sin, pairs);
+      Row::template turn<false>(row, row, angles, pairs);
       copy<Store>(row, 1, out, to.channel, 0, turned);
     }
-    if (turned) cos += pairs, sin += pairs;
+    if (turned) angles.cos += numbers, angles.sin += numbers;
     if (turned < channels && copies) copy(x, from.channel, out, to.channel, turned, channels);
   }
 }
@@ -205,40 +241,41 @@ struct Rotating {
   typedef typename Row::Real Real;
   const Rotary &r;
   int64_t block, blocks, units;  // a unit is a block of tokens of one head
-  bool given;                          // cosines and sines lie as they are read
-  bool past;                           // out is written past the caches: it is read from memory, as it would be otherwise
+  int64_t room;                  // for cosines of a block, those of even pairs or of odd ones
+  bool given;                    // cosines and sines lie as they are read
+  bool past;                     // so much is written past the caches, which would not hold it until it is read
   Real *cos = nullptr, *sin = nullptr;
   Store *row = nullptr;
 
   explicit Rotating(const Rotary &rotary)
       : r(rotary), block(least<int64_t>(r.tokens, 128)), blocks(block ? (r.tokens + block - 1) / block : 0),
-        units(r.batch * r.heads * blocks), given(std::is_same<Store, Real>::value && !r.backwards),
-        past(large() && r.x.data != r.out.data && in_lines()) {}
+        units(r.batch * r.heads * blocks), room(block * Row::numbers(r.pairs)),
+        given(std::is_same<Store, Real>::value && !r.backwards),
+        past(numbers() * (int64_t)sizeof(Store) >= 1 << 22 && r.x.data != r.out.data && in_lines()) {}
 
   int64_t numbers() const { return r.batch * r.heads * r.tokens * r.channels; }
-  bool large() const { return numbers() * (int64_t)sizeof(Store) >= 1 << 22; }
-  // Whether what turns in a row is whole lines of the caches.
+  // Whether what turns in a token is whole lines of the caches.
   bool in_lines() const {
-    const Tensor &to = r.out;
-    const int64_t starts = to.batch | to.head | to.token | r.pairs;
-    return to.channel == 1 && ((int64_t)to.data | starts * (int64_t)sizeof(Store)) % 64 == 0;
+    const int64_t starts = r.out.batch | r.out.head | r.out.token | r.pairs;
+    return r.out.channel == 1 && ((int64_t)r.out.data | starts * (int64_t)sizeof(Store)) % 64 == 0;
   }
   int64_t lay_out(char *base) {
     Arena arena(base);
-    if (!given) cos = arena.take<Real>(block * r.pairs), sin = arena.take<Real>(block * r.pairs);
+    if (!given) cos = arena.take<Real>(2 * room), sin = arena.take<Real>(2 * room);
     row = arena.take<Store>(2 * r.pairs);
     return arena.used();
   }
   void turn(int64_t unit, int64_t &laid) {
     const int64_t h = unit % r.heads, tokens = unit / r.heads, b = tokens / blocks;
     const int64_t begin = tokens % blocks * block, end = least(begin + block, r.tokens), first = most(begin, r.prefix);
-    const int64_t at = b * r.turn_batch + h * r.turn_head + (first - r.prefix) * r.pairs, now = r.turn_head ? unit : tokens;
-    const Real *c = (const Real *)r.cos + at, *s = (const Real *)r.sin + at;
-    if (!given && now != laid)
-      for (int64_t n = 0; n < end - first; n++)
-        Row::lay(c + n * r.pairs, s + n * r.pairs, r.backwards ? -1 : 1, r.pairs, cos + n * r.pairs, sin + n * r.pairs);
-    laid = now;
-    (past ? turn_tokens<Row, true> : turn_tokens<Row, false>)(r, b, h, begin, end, given ? c : cos, given ? s : sin, row);
+    const int64_t at = b * r.turn_batch + h * r.turn_head + (first - r.prefix) * r.pairs;
+    Angles<Real> angles{(const Real *)r.cos + at, (const Real *)r.sin + at, room};
+    if (!given) {
+      const int64_t now = r.turn_head ? unit : tokens;
+      if (now != laid && first < end) Row::lay(angles.cos, angles.sin, r.backwards ? -1 : 1, end - first, r.pairs, cos, sin, room);
+      laid = now, angles.cos = cos, angles.sin = sin;
+    }
+    (past ? turn_tokens<Row, true> : turn_tokens<Row, false>)(r, b, h, begin, end, angles, row);
   }
 };
 
@@ -256,7 +293,7 @@ int rotate_as(const Rotary &r) {
     int64_t laid = -1;
     for (int64_t unit = begin_of(part, units, parts); unit < begin_of(part + 1, units, parts); unit++) own.turn(unit, laid);
 #if defined(__SSE2__)
-    _mm_sfence();  // what is written past the caches is there for all
+    _mm_sfence();  // what was written past the caches is there for all
 #endif
   };
   posenc_parallel(parts, r.threads, [](void *context, int64_t part) { (*(decltype(run) *)context)(part); }, &run);

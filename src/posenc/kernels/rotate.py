@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posenc import kernels
 from posenc.kernels import structures
-from posenc.kernels.eager import transformed, unwatched
+from posenc.kernels.eager import traced, transformed, unwatched
 
 __all__ = ["rotate", "rotate_", "serves"]
 
@@ -31,8 +31,7 @@ def serves(x: Tensor, cos: Tensor, sin: Tensor, prefix: int) -> bool:
         and _fits(x, cos, sin, prefix)
         and not (torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad))
         and not transformed()
-        and torch._C._get_tracing_state() is None  # nor do exported graphs have the kernel, of the old exporter
-        and not torch.compiler.is_exporting()  # and of the new one
+        and not traced()
     )
 
 

@@ -1,6 +1,8 @@
 """The structures of `problem.h`, field by field."""
 
 import ctypes
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -99,10 +101,27 @@ def strided(x: torch.Tensor) -> Strided:
     return Strided(x.data_ptr(), *x.stride())
 
 
+@cache
+def function(name: str) -> Callable[..., int]:
+    """A function of the library, which reads the same structures as this module writes.
+
+    Raises RuntimeError where the library is of other sources.
+    """
+    size = kernels.library().posenc_size
+    size.argtypes, size.restype = [ctypes.c_int64], ctypes.c_int64
+    for which, structure in enumerate((Strided, Rotation, Term, Visibility, Attention, Rotary)):
+        if size(which) != ctypes.sizeof(structure):
+            raise RuntimeError(
+                f"the CPU kernel must read {structure.__name__} as {ctypes.sizeof(structure)} bytes, got a library that "
+                f"reads {size(which)}: install posenc again"
+            )
+    return kernels.function(name)
+
+
 def call(name: str, problem: Any) -> None:
     """Run a function of the library; raise where it says that it could not. `problem`: a structure, or its bytes."""
     address = problem if isinstance(problem, bytes) else ctypes.addressof(problem)
-    code = kernels.function(name)(address)
+    code = function(name)(address)
     if code == 1:
         raise MemoryError(f"the CPU kernel had no memory for its tiles of {name}: use fewer tokens, or fewer threads")
     if code == 2:

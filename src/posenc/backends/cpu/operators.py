@@ -146,3 +146,21 @@ def _refuse(ctx: Any, *_: Any) -> Any:
 
 
 attention_backward.register_autograd(_refuse)
+
+
+@attention.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """One call a slice. Outside of a compiled graph the plan says no to torch.func before this is asked for."""
+
+    def sliced(argument: Any, dims: Any, index: int) -> Any:
+        if isinstance(argument, Tensor):
+            return argument if dims is None else argument.select(dims, index)
+        if isinstance(argument, list | tuple) and dims is not None:
+            return [sliced(each, dim, index) for each, dim in zip(argument, dims, strict=True)]
+        return argument
+
+    found = [
+        attention(*(sliced(argument, dims, index) for argument, dims in zip(arguments, in_dims, strict=True)))
+        for index in range(info.batch_size)
+    ]
+    return tuple(torch.stack(outputs) for outputs in zip(*found, strict=True)), (0, 0, 0)
