@@ -205,32 +205,29 @@ template <class Half> struct HalvesBeside {
 };
 
 template <class Store>
-INLINE void copy(const Store *x, int64_t from, Store *out, int64_t to, int64_t begin, int64_t end) {
+INLINE void copy(const Store *x, int64_t from, Store *out, int64_t to, int64_t count) {
   if (from == 1 && to == 1)
-    memcpy(out + begin, x + begin, (end - begin) * sizeof(Store));
+    memcpy(out, x, count * sizeof(Store));
   else
-    for (int64_t d = begin; d < end; d++) out[d * to] = x[d * from];
+    for (int64_t d = 0; d < count; d++) out[d * to] = x[d * from];
 }
 
-// Tokens of one head, with the angles of the first one after the prefix. `row`: room for the channels of one token.
-template <class Row, bool PAST, class Store = typename Row::Store, class Real = typename Row::Real>
-void turn_tokens(const Rotary &r, int64_t b, int64_t h, int64_t begin, int64_t end, Angles<Real> angles, Store *row) {
-  const Tensor from = r.x, to = r.out;
-  const int64_t pairs = r.pairs, channels = r.channels, prefix = r.prefix, numbers = Row::numbers(pairs);
-  const bool close = from.channel == 1 && to.channel == 1, copies = from.data != to.data;
-  const Store *x = (const Store *)from.data + b * from.batch + h * from.head + begin * from.token;
-  Store *out = (Store *)to.data + b * to.batch + h * to.head + begin * to.token;
-  for (int64_t t = begin; t < end; t++, x += from.token, out += to.token) {
-    const int64_t turned = t < prefix ? 0 : 2 * pairs;
-    if (turned && close) {
+// Tokens of one head that turn; their channels from `copied` on do not. PAIRS, where it is not 0, is the number of pairs.
+template <class Row, bool PAST, int PAIRS, class Store = typename Row::Store, class Real = typename Row::Real>
+void turn_tokens(const Rotary &r, const Store *x, Store *out, Angles<Real> angles, int64_t tokens, Store *row) {
+  const int64_t pairs = PAIRS ? PAIRS : r.pairs, numbers = Row::numbers(pairs), from = r.x.channel, to = r.out.channel;
+  const int64_t next = r.x.token, next_out = r.out.token, kept = r.x.data == r.out.data ? 0 : r.channels - 2 * pairs;
+  for (int64_t t = 0; t < tokens; t++, x += next, out += next_out, angles.cos += numbers, angles.sin += numbers) {
+    if (PAIRS)  // it comes late by itself, as every head begins elsewhere
+      for (int line = 0; line < 2 * PAIRS * (int)sizeof(Store); line += 64) __builtin_prefetch((const char *)(x + 16 * next) + line);
+    if (PAIRS || (from == 1 && to == 1)) {
       Row::template turn<PAST>(x, out, angles, pairs);
-    } else if (turned) {
-      copy(x, from.channel, row, 1, 0, turned);
+    } else {
+      copy(x, from, row, 1, 2 * pairs);
       Row::template turn<false>(row, row, angles, pairs);
-      copy<Store>(row, 1, out, to.channel, 0, turned);
+      copy<Store>(row, 1, out, to, 2 * pairs);
     }
-    if (turned) angles.cos += numbers, angles.sin += numbers;
-    if (turned < channels && copies) copy(x, from.channel, out, to.channel, turned, channels);
+    if (kept > 0) copy(x + 2 * pairs * from, from, out + 2 * pairs * to, to, kept);
   }
 }
 
@@ -275,7 +272,20 @@ struct Rotating {
       if (now != laid && first < end) Row::lay(angles.cos, angles.sin, r.backwards ? -1 : 1, end - first, r.pairs, cos, sin, room);
       laid = now, angles.cos = cos, angles.sin = sin;
     }
-    (past ? turn_tokens<Row, true> : turn_tokens<Row, false>)(r, b, h, begin, end, angles, row);
+    const Store *x = (const Store *)r.x.data + b * r.x.batch + h * r.x.head;
+    Store *out = (Store *)r.out.data + b * r.out.batch + h * r.out.head;
+    for (int64_t t = begin; t < least(first, end) && x != out; t++)
+      copy(x + t * r.x.token, r.x.channel, out + t * r.out.token, r.out.channel, r.channels);
+    const auto turn = past ? chosen<true>() : chosen<false>();
+    turn(r, x + first * r.x.token, out + first * r.out.token, angles, end - first, row);
+  }
+  // Common widths have loops of their own.
+  template <bool PAST>
+  auto chosen() const {
+    const bool close = r.x.channel == 1 && r.out.channel == 1;
+    if (close && r.pairs == 32) return turn_tokens<Row, PAST, 32>;
+    if (close && r.pairs == 64) return turn_tokens<Row, PAST, 64>;
+    return turn_tokens<Row, PAST, 0>;
   }
 };
 

@@ -329,11 +329,16 @@ struct Adding {
     const uint8_t *shape_of_keys = keys.shape + tile.slot / W, *split = keys.split + tile.slot / W;
     for (int64_t c = 0; c < columns; c += W) use(c, code + c, (int)shape_of_keys[c / W], (int)split[c / W]);
   }
-  // Whether the codes of a tile rise one by one from the first to the last.
-  bool is_run(const Tile &tile, int64_t columns) const {
-    bool run = true;
-    in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int) { run = run && how == RISING && code[0] == keys.code[tile.slot] + c; });
-    return run;
+  // How the codes of a tile go: in one run, all vectors of them rising, or all constant, or neither.
+  enum Course { RUN, RISING_VECTORS, CONSTANT_VECTORS, MIXED };
+  Course course_of(const Tile &tile, int64_t columns) const {
+    bool run = true, rising = true, constant = true;
+    in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int) {
+      run = run && code[0] == keys.code[tile.slot] + c;
+      rising = rising && how == RISING;
+      constant = constant && how == CONSTANT;
+    });
+    return run && rising ? RUN : rising ? RISING_VECTORS : constant ? CONSTANT_VECTORS : MIXED;
   }
 
   const Real *pair_of(const Block &block, int64_t r, const Tile &tile) const {
@@ -346,7 +351,8 @@ struct Adding {
   void add(const Block &block, const Tile &tile, int64_t columns, Real *logits) const {
     const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile;
     const Real *from = term->kind == TABLE ? table + W : lines;
-    const bool rises = coded && is_run(tile, columns), has = coded && has_line(), run = has && rises;
+    const Course course = coded ? course_of(tile, columns) : MIXED;
+    const bool has = coded && has_line();
     const int32_t *codes = keys.code + tile.slot;
     for (int64_t r = 0; r < block.rows; r++) {
       Real *to = logits + r * TILE;
@@ -357,13 +363,17 @@ struct Adding {
       } else if (term->kind == PAIRS) {
         const Real *pair = pair_of(block, r, tile);
         for (int64_t c = 0; c < least(tile.count, columns); c++) to[c] += pair[c * term->key];
-      } else if (run) {
-        const Real *at = line_of(from, r) + codes[0];
-        for (int64_t c = 0; c < columns; c += W) add_to(to + c, load(at + c));
       } else if (has) {
         const Real *at = line_of(from, r);
-        in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int split) { add_to(to + c, read(at, code, how, split)); });
-      } else if (rises && is_constant(r, codes, columns)) {
+        if (course == RUN)
+          for (int64_t c = 0; c < columns; c += W) add_to(to + c, load(at + codes[0] + c));
+        else if (course == RISING_VECTORS)
+          for (int64_t c = 0; c < columns; c += W) add_to(to + c, load(at + codes[c]));
+        else if (course == CONSTANT_VECTORS)
+          for (int64_t c = 0; c < columns; c += W) add_to(to + c, splat(at[codes[c]]));
+        else
+          in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int split) { add_to(to + c, read(at, code, how, split)); });
+      } else if (course == RUN && is_constant(r, codes, columns)) {
         const int64_t constant = *row_at(own[r] + codes[0]);
         if (by_query())
           for (int64_t c = 0; c < columns; c += W) add_to(to + c, splat(from[r * line + constant]));
@@ -377,7 +387,8 @@ struct Adding {
   // Gradients of the term's numbers += those of the logits (or weights by row += weights). Columns beyond keys are 0.
   void take(const Block &block, const Tile &tile, int64_t columns, const Real *logits, Real *to) const {
     const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile && to;
-    const bool rises = coded && is_run(tile, columns), has = coded && has_line(), run = has && rises;
+    const Course course = coded ? course_of(tile, columns) : MIXED;
+    const bool has = coded && has_line();
     const int32_t *codes = keys.code + tile.slot;
     for (int64_t r = 0; r < block.rows; r++) {
       const Real *from = logits + r * TILE;
@@ -391,13 +402,22 @@ struct Adding {
         if (!term->gradient) continue;
         Real *pair = (Real *)term->gradient + (pair_of(block, r, tile) - (const Real *)term->table);
         for (int64_t c = 0; c < least(tile.count, columns); c++) pair[c] = from[c];
-      } else if (run) {
-        Real *at = line_of(to, r) + codes[0];
-        for (int64_t c = 0; c < columns; c += W) add_to(at + c, load(from + c));
       } else if (has) {
         Real *at = line_of(to, r);
-        in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int split) { write(at, code, how, split, load(from + c)); });
-      } else if (rises && is_constant(r, codes, columns)) {
+        if (course == RUN)
+          for (int64_t c = 0; c < columns; c += W) add_to(at + codes[0] + c, load(from + c));
+        else if (course == RISING_VECTORS)
+          for (int64_t c = 0; c < columns; c += W) add_to(at + codes[c], load(from + c));
+        else if (course == CONSTANT_VECTORS)
+          for (int64_t c = 0; c < columns;) {
+            const int32_t code = codes[c];
+            Vector<Real> sum{};
+            for (; c < columns && codes[c] == code; c += W) sum += load(from + c);
+            at[code] += sum_of<Real>(sum);
+          }
+        else
+          in_codes(tile, columns, [&](int64_t c, const int32_t *code, int how, int split) { write(at, code, how, split, load(from + c)); });
+      } else if (course == RUN && is_constant(r, codes, columns)) {
         const int64_t constant = *row_at(own[r] + codes[0]);
         Vector<Real> sum{};
         if (by_query())
