@@ -273,16 +273,16 @@ def test_values_that_are_no_numbers_are_usage_errors(posenc, tmp_path):
 
 # --- bench -----------------------------------------------------------------------------------------------------------
 
-SMALL = ("--grid", "2x3", "--heads", "2", "--head-dim", "8", "--repeats", "1")
+SMALL = ("--heads", "2", "--head-dim", "8", "--repeats", "1")
 
 
 def test_bench_as_json(posenc):
-    code, out, _ = posenc("bench", "Rotary", "ALiBi", *SMALL, "--json")
+    code, out, _ = posenc("bench", "--schemes", "rotary,ALiBi", "--grids", "2x3", *SMALL, "--json", "--train")
     assert code == 0
     read = json.loads(out)
-    assert set(read) == {"torch", "threads", "repeats", "rows", "left_out"}
+    assert {"cpu", "cores", "torch", "threads", "posenc_level", "repeats", "rows", "left_out"} <= set(read)
     assert read["left_out"] == []
-    assert [(row["scheme"], row["setting"]["shape"]) for row in read["rows"]] == [
+    assert [(row["name"], row["setting"]["shape"]) for row in read["rows"]] == [
         ("Rotary", [6]),
         ("Rotary", [2, 3]),
         ("ALiBi", [6]),
@@ -291,34 +291,59 @@ def test_bench_as_json(posenc):
 
 
 def test_bench_as_a_table(posenc):
-    code, out, _ = posenc("bench", "rotary", *SMALL, "--length", "5")
+    code, out, _ = posenc("bench", "--schemes", "Rotary", "--lengths", "5,7", "--grids", "2x3,3x3", *SMALL)
     assert code == 0
-    lines = [line.split("│") for line in out.splitlines() if "│" in line]
-    assert [(line[1].strip(), line[2].strip()) for line in lines] == [("Rotary", "5"), ("Rotary", "2×3")]
-    assert "batch 1, 2 heads of 8, float32, cpu" in out
+    title, heading, *lines = out.splitlines()
+    assert title.startswith("batch 1, 2 heads of 8, float32, cpu, threads: ")
+    assert heading.split()[:4] == ["name", "tokens", "backend", "inference"]
+    assert "training" not in heading
+    assert [line.split()[:2] for line in lines[:4]] == [["Rotary", size] for size in ("5", "7", "2×3", "3×3")]
+    assert lines[4] == ""
+
+
+def test_bench_trains_when_asked_and_takes_the_backend_that_is_asked_for(posenc):
+    code, out, _ = posenc("bench", "--schemes", "ALiBi", "--lengths", "5", "--backend", "dense", "--train", *SMALL)
+    assert code == 0
+    assert "training" in out.splitlines()[1]
+    assert out.splitlines()[2].split()[:3] == ["ALiBi", "5", "dense"]
+    code, out, _ = posenc("bench", "--schemes", "ALiBi", "--lengths", "5", "--backend", "sdpa", *SMALL)
+    assert code == 0
+    assert out.splitlines()[-1].startswith("ALiBi is left out: backend 'sdpa' cannot compute this: ")
 
 
 def test_bench_of_all_says_what_cannot_have_these_sizes(posenc, monkeypatch):
     monkeypatch.setattr(catalog, "CARDS", tuple(catalog.card(name) for name in ("Rotary", "ALiBi", "IRPE")))
-    code, out, _ = posenc("bench", "--grid", "2x2x2", "--heads", "2", "--head-dim", "8", "--repeats", "1")
+    code, out, _ = posenc("bench", "--grids", "2x2x2", *SMALL)
     assert code == 0
     assert out.splitlines()[-1] == "IRPE is left out: IRPE has 2 axes, got shape (2, 2, 2): give it 2 sizes"
+
+
+def test_bench_names_the_packages_of_peers_that_are_not_installed(posenc, monkeypatch):
+    from posenc import bench
+
+    monkeypatch.setattr(bench.peers, "missing", lambda package: f"{package} is not here")
+    code, out, _ = posenc("bench", "--schemes", "ALiBi", "--lengths", "5", "--peers", *SMALL)
+    assert code == 0
+    assert "timm is not here" in out.splitlines()
+    assert [line.split()[0] for line in out.splitlines()[2:4] if line] == ["ALiBi"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["Rotery"], "unknown scheme 'Rotery': did you mean Rotary?"),
-        (["Rotary", "--dtype", "int8"], "dtype must be one of float32, bfloat16, float16, float64, got 'int8'"),
-        (["Rotary", "--head-dim", "7"], "head_dim must be even"),
-        (["Rotary", "--device", "nowhere"], "device must be one that torch can use here, got 'nowhere'"),
-        (["Rotary", "--device", "meta"], "device must be one that computes, got 'meta'"),
-        (
-            ["Rotary", "--length", "9999999999", "--repeats", "1"],
-            "9999999999 tokens need 76294 GiB for q, k, v and the",
-        ),
-        (["IRPE", "--length", "7"], "length is for schemes of one axis, got 7 (IRPE has 2): give the grid instead"),
-        (["Rotary", "--grid", "4"], "--grid must be sizes joined by x"),
+        (["--schemes", "Rotery"], "unknown scheme 'Rotery': did you mean Rotary?"),
+        (["--dtype", "int8"], "dtype must be one of float32, bfloat16, float16, float64, got 'int8'"),
+        (["--schemes", "Rotary", "--head-dim", "7"], "head_dim must be even"),
+        (["--device", "nowhere"], "device must be one that torch can use here, got 'nowhere'"),
+        (["--device", "meta"], "device must be one that computes, got 'meta'"),
+        (["--backend", "slow"], "backend must be one of auto, "),
+        (["--lengths", "9999999999"], "9999999999 tokens need 76294 GiB for q, k, v and the"),
+        (["--schemes", "IRPE", "--lengths", "7"], "IRPE has 2 axes, got lengths alone: give grids"),
+        (["--lengths", "8,0"], "--lengths must be numbers of tokens joined by commas, got '8,0': for example "),
+        (["--lengths", "8 9"], "--lengths must be numbers of tokens joined by commas, got '8 9': for example "),
+        (["--grids", "4"], "--grids must be sizes joined by x, and grids by commas, got '4': for example "),
+        (["--grids", "4x4,3x0"], "--grids must be sizes joined by x, and grids by commas, got '4x4,3x0': for example"),
+        (["--grids", "axb"], "--grids must be sizes joined by x, and grids by commas, got 'axb': for example "),
     ],
 )
 def test_bad_input_to_bench(posenc, arguments, message):
@@ -336,7 +361,7 @@ def test_bad_input_to_bench(posenc, arguments, message):
     [
         ("typer", ["list"], "cli"),
         ("matplotlib", ["show", "ALiBi"], "plots"),
-        ("rich", ["bench", "ALiBi"], "cli"),
+        ("rich", ["bench"], "cli"),
     ],
 )
 def test_a_missing_package_gives_the_command_that_installs_it(tmp_path, package, arguments, extra):

@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from posenc.backends import cpu, dense, sdpa
+from posenc.backends import cpu, dense, flex, sdpa
 from posenc.checks import flag
 from posenc.encoding import Encoding, arithmetic_dtype, require_device
 from posenc.layout import Positions
@@ -28,7 +28,7 @@ from posenc.validate import (
 
 __all__ = ["attention", "explain"]
 
-BACKENDS: tuple[Backend, ...] = (cpu, sdpa, dense)
+BACKENDS: tuple[Backend, ...] = (cpu, flex, sdpa, dense)
 """Fastest first; the last one refuses nothing."""
 
 
@@ -102,9 +102,11 @@ def explain(
     """The plan of `attention` for the same arguments: which backend, and why not the others. Prints as a few lines.
 
     >>> q = k = v = torch.randn(1, 4, 9, 16)
-    >>> print(posenc.explain(q, k, v, posenc.ALiBi(4)))
+    >>> print(posenc.explain(q, k, v, posenc.ALiBi(4), dropout=0.1))
     backend: dense
       terms in the logits: bias; visibility: all; torch.float32 on cpu, without gradients
+      not cpu: it drops no weights
+      not flex: FlexAttention is for CUDA; it drops no weights
       not sdpa: a term is left in the logits, and it would need an L x L mask
     """
     return choose(_problem(q, k, v, *encodings, **options).facts(backend), BACKENDS)

@@ -1,85 +1,109 @@
-"""`posenc bench`: speed and memory beside plain attention."""
+"""`posenc bench`: speed, memory and error beside plain attention, and beside other packages."""
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from posenc import catalog
-from posenc.cli.app import app, fail, parse_grid
+from posenc.cli.app import app, fail
 
 
 @app.command()
 def bench(
-    schemes: Annotated[list[str] | None, typer.Argument(help="Schemes of `posenc list`. [default: all]")] = None,
-    length: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence. [default: those of --grid]")] = None,
-    grid: Annotated[str, typer.Option(help="Sizes of the grid, for schemes of several axes.")] = "20x20",
+    schemes: Annotated[str, typer.Option(help="Schemes of `posenc list`, as ALiBi,Rotary. [default: all]")] = "",
+    lengths: Annotated[
+        str, typer.Option(help="Tokens of sequences, as 1024,4096. [default: the cells of --grids]")
+    ] = "",
+    grids: Annotated[str, typer.Option(help="Grids, as 32x32,64x64. [default: 20x20; with --lengths alone none]")] = "",
+    train: Annotated[bool, typer.Option("--train", help="Measure the backward pass too.")] = False,
+    peers: Annotated[bool, typer.Option("--peers", help="Measure other packages that are installed too.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 1,
     heads: Annotated[int, typer.Option(min=1, help="Heads.")] = 8,
     head_dim: Annotated[int, typer.Option(min=1, help="Channels of a head.")] = 64,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    repeats: Annotated[int, typer.Option(min=1, help="Pairs of runs; the ratio is of their medians.")] = 5,
+    backend: Annotated[str, typer.Option(help="auto, or one that `explain` names: dense, …")] = "auto",
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of all; ratios are of medians.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON.")] = False,
 ) -> None:
-    """Measure speed and memory of each scheme beside torch's plain attention, in the same run.
+    """Measure speed, memory and error of each scheme beside torch's plain attention, in the same run.
 
-    Example: posenc bench Rotary ALiBi --grid 32x32
+    Example: posenc bench --schemes Rotary,ALiBi --lengths 1024,4096 --train --peers
     """
-    cells = parse_grid(grid)
     try:
-        known = [catalog.card(name).name for name in schemes or ()]
+        names = [catalog.card(name.strip()).name for name in schemes.split(",") if name.strip()]
     except ValueError as error:
         fail(str(error))
+    sizes: dict[str, Any] = {"lengths": _lengths(lengths), "grids": _grids(grids)}
     from rich.console import Console
-    from rich.table import Table
+    from rich.live import Live
     from torch import OutOfMemoryError
 
     from posenc import bench as benchmark
 
-    sizes: dict[str, Any] = {
-        "length": length,
-        "grid": cells,
-        "batch": batch,
-        "heads": heads,
-        "head_dim": head_dim,
-        "dtype": dtype,
-        "device": device,
-    }
+    rows: list[benchmark.Row] = []
+    missing = benchmark.missing_peers() if peers else []
+    # drawn when something changes and at no other time, which would be that of what is measured
+    live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
     try:
-        measured = benchmark.measure(known, **sizes, repeats=repeats)
-        refused = [] if known else benchmark.refusals(**sizes)
-        rows = []
-        with Console(stderr=True).status("measuring memory") as status:
+        measured = benchmark.measure(
+            names,
+            **sizes,
+            batch=batch,
+            heads=heads,
+            head_dim=head_dim,
+            dtype=dtype,
+            device=device,
+            backend=backend,
+            repeats=repeats,
+            train=train,
+            with_peers=peers,
+            say=lambda text: live.update(text, refresh=True),
+        )
+        about = benchmark.about()
+        if not as_json:
+            typer.echo(f"batch {batch}, {heads} heads of {head_dim}, {dtype}, {device}, threads: {about['threads']}")
+            typer.echo(benchmark.line(benchmark.headings(train), train))
+        with live:
             for row in measured:
                 rows.append(row)
-                status.update(f"measured {row.scheme}, {len(rows)} so far")
+                if not as_json and row.inference is not None:
+                    live.stop()
+                    typer.echo(benchmark.line(benchmark.cells(row, train), train))
+                    live.start()
     except (ValueError, MemoryError, OutOfMemoryError) as error:  # a size that a scheme cannot have, or the machine
         fail(str(error))
+    refused = [row.refused for row in rows if row.refused] + missing
     if as_json:
-        found = {"repeats": repeats, "rows": [row.as_dict() for row in rows]}
-        found["left_out"] = [{"scheme": case.scheme, "why": case.refused} for case in refused]
-        typer.echo(json.dumps(benchmark.about() | found, indent=2))
+        found = {"repeats": repeats, "rows": [row.as_dict() for row in rows if row.inference is not None]}
+        typer.echo(json.dumps(about | found | {"left_out": refused}, indent=2))
         return
-    title = f"batch {batch}, {heads} heads of {head_dim}, {dtype}, {device}, threads: {benchmark.about()['threads']}"
-    caption = "Time: ratio to plain attention in the same run (range over pairs). Memory: peak in MiB, beside plain's."
-    table = Table(title=title, caption=caption)
-    table.add_column("scheme", no_wrap=True)
-    table.add_column("tokens", no_wrap=True)
-    for heading in ("parameters", "inference", "training", "memory", "memory, training"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        tokens = "×".join(map(str, row.setting.shape))
-        times = (f"{time.ratio:.2f} ({time.low:.2f}–{time.high:.2f})" for time in (row.inference, row.training))
-        pairs = (
-            (row.inference_memory, row.inference_memory_plain),
-            (row.training_memory, row.training_memory_plain),
-        )
-        peaks = ("" if own is None else f"{own:.1f} / {plain:.1f}" for own, plain in pairs)
-        causal = " (causal)" if row.setting.causal else ""
-        table.add_row(row.scheme + causal, tokens, f"{row.parameters:,}", *times, *peaks)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table)
-    for case in refused:
-        console.print(f"{case.scheme} is left out: {case.refused}", highlight=False, markup=False)
+    typer.echo(
+        "\nTime: ratio to plain attention in the same run (range over turns). MiB: peak memory beyond plain's.\n"
+        "Errors: largest difference from float64 over the largest number (of the dense path in the same dtype)."
+    )
+    for text in refused:
+        typer.echo(text)
+
+
+def _lengths(text: str) -> list[int]:
+    """`1024,4096` → [1024, 4096]."""
+    try:
+        found = [int(part) for part in text.split(",")] if text else []
+    except ValueError:
+        found = [0]
+    if found and min(found) < 1:
+        fail(f"--lengths must be numbers of tokens joined by commas, got {text!r}: for example --lengths 1024,4096")
+    return found
+
+
+def _grids(text: str) -> list[tuple[int, ...]]:
+    """`32x32,64x64` → [(32, 32), (64, 64)]."""
+    try:
+        found = [tuple(int(size) for size in part.lower().split("x")) for part in text.split(",")] if text else []
+    except ValueError:
+        found = [()]
+    if any(len(grid) < 2 or min(grid) < 1 for grid in found):
+        fail(f"--grids must be sizes joined by x, and grids by commas, got {text!r}: for example --grids 32x32,64x64")
+    return found

@@ -150,7 +150,7 @@ struct Backward {
   void take(const Block &block, const Tile &tile, int64_t columns, Adding<Real> &term) {
     const int64_t kind = term.term->kind;
     if (kind == ROWS_VALUE) term.take(block, tile, columns, part.logits, term.gradients);
-    else if (kind == TABLE) term.take(block, tile, columns, slopes, term.sums.now ? term.sums_of(block) + W : nullptr);
+    else if (kind == TABLE) term.take(block, tile, columns, slopes, term.sums.now ? term.gradients + W : nullptr);
     else term.take(block, tile, columns, slopes, term.gradients);
   }
 
@@ -200,6 +200,7 @@ struct Backward {
     if (unit < 0) return;
     for (int64_t n = 0; n < a.term_count; n++) {
       Adding<Real> &term = part.terms[n];
+      term.leave_unit(last);
       if (term.term->kind != ROWS_KEY) continue;
       for (int64_t t = 0; t < part.tiles.count; t++) {
         const Tile &tile = part.tiles.tile[t];

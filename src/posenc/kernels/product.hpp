@@ -25,8 +25,7 @@ INLINE void product_block(const Real *a, int64_t a_row, const Real *panel, int64
 // c[r][e] += sum over n of a[r][n] b[n][e], for R rows and N vectors of columns.
 template <class Real, int R, int N>
 INLINE void accumulate_block(Real *c, int64_t c_row, const Real *a, int64_t a_row, const Real *b, int64_t b_row, int64_t count) {
-  Vector<Real> sum[R][N];
-  UNROLL for (int x = 0; x < R; x++) UNROLL for (int y = 0; y < N; y++) sum[x][y] = load(c + x * c_row + y * WIDTH<Real>);
+  Vector<Real> sum[R][N] = {};  // of these n alone: sums of sums round less
   for (int64_t n = 0; n < count; n++) {
     Vector<Real> row[N];
     UNROLL for (int y = 0; y < N; y++) row[y] = load(b + n * b_row + y * WIDTH<Real>);
@@ -35,7 +34,10 @@ INLINE void accumulate_block(Real *c, int64_t c_row, const Real *a, int64_t a_ro
       UNROLL for (int y = 0; y < N; y++) sum[x][y] += factor * row[y];
     }
   }
-  UNROLL for (int x = 0; x < R; x++) UNROLL for (int y = 0; y < N; y++) store(c + x * c_row + y * WIDTH<Real>, sum[x][y]);
+  UNROLL for (int x = 0; x < R; x++) UNROLL for (int y = 0; y < N; y++) {
+    Real *at = c + x * c_row + y * WIDTH<Real>;
+    store(at, load(at) + sum[x][y]);
+  }
 }
 
 // c[n][e] += sum over r of a[r][n] b[r][e], for `lines` <= 6 neighbouring n and N vectors of columns.

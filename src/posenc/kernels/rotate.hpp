@@ -215,10 +215,19 @@ INLINE void copy(const Store *x, int64_t from, Store *out, int64_t to, int64_t c
 // Tokens of one head that turn; their channels from `copied` on do not. PAIRS, where it is not 0, is the number of pairs.
 template <class Row, bool PAST, int PAIRS, class Store = typename Row::Store, class Real = typename Row::Real>
 void turn_tokens(const Rotary &r, const Store *x, Store *out, Angles<Real> angles, int64_t tokens, Store *row) {
-  const int64_t pairs = PAIRS ? PAIRS : r.pairs, numbers = Row::numbers(pairs), from = r.x.channel, to = r.out.channel;
-  const int64_t next = r.x.token, next_out = r.out.token, kept = r.x.data == r.out.data ? 0 : r.channels - 2 * pairs;
+  const int64_t pairs = PAIRS ? PAIRS : r.pairs, from = r.x.channel, to = r.out.channel;
+  const int64_t kept = r.x.data == r.out.data ? 0 : r.channels - 2 * pairs;
+  int64_t next = r.x.token, next_out = r.out.token, numbers = Row::numbers(pairs);
+  // A load waits for a store before it whose address agrees in its lowest 12 bits: where what is written lies so before
+  // what is read next, the last token comes first.
+  const int64_t ahead = ((int64_t)out - (int64_t)x) & 4095;
+  if (ahead && ahead < 2048) {
+    x += (tokens - 1) * next, out += (tokens - 1) * next_out;
+    angles.cos += (tokens - 1) * numbers, angles.sin += (tokens - 1) * numbers;
+    next = -next, next_out = -next_out, numbers = -numbers;
+  }
   for (int64_t t = 0; t < tokens; t++, x += next, out += next_out, angles.cos += numbers, angles.sin += numbers) {
-    if (PAIRS)  // it comes late by itself, as every head begins elsewhere
+    if (PAIRS)  // a head begins elsewhere than the one before: nothing else foresees it
       for (int line = 0; line < 2 * PAIRS * (int)sizeof(Store); line += 64) __builtin_prefetch((const char *)(x + 16 * next) + line);
     if (PAIRS || (from == 1 && to == 1)) {
       Row::template turn<PAST>(x, out, angles, pairs);

@@ -112,8 +112,8 @@ def function(name: str) -> Callable[..., int]:
     for which, structure in enumerate((Strided, Rotation, Term, Visibility, Attention, Rotary)):
         if size(which) != ctypes.sizeof(structure):
             raise RuntimeError(
-                f"the CPU kernel must read {structure.__name__} as {ctypes.sizeof(structure)} bytes, got a library that "
-                f"reads {size(which)}: install posenc again"
+                f"the CPU kernel must read {structure.__name__} as {ctypes.sizeof(structure)} bytes, "
+                f"got a library that reads {size(which)}: install posenc again"
             )
     return kernels.function(name)
 

@@ -129,7 +129,7 @@ struct Adding {
   Real *table = nullptr;      // TABLE: the line. Rows: [rows][deep]
   Real *panel = nullptr;      // rows, transposed, in panels of TILE
   Real *lines = nullptr;      // products with the rows: [ROWS][line], or [rows][slots] of all keys
-  Real *gradients = nullptr;  // of those
+  Real *gradients = nullptr;  // of those, or of a TABLE: what one head and batch row gives, as sums of sums round less
   Real *queries = nullptr;    // [ROWS][deep] that meet the rows
   uint8_t *ready = nullptr;   // of each panel of lines
   Sums<Real> sums, prefix_sums, added_sums;
@@ -153,7 +153,11 @@ struct Adding {
     const int64_t span = by_batch ? plan.blocks * plan.grouped : by_head ? plan.blocks * plan.grouped * a->batch : all;
     if (term->kind == TABLE) {
       table = arena.take<Real>(term->codes + 2 * W);
-      if (backward && term->gradient) sums.lay_out(arena, heads * (term->codes + 2 * W), most<int64_t>(span, 1));
+      if (backward && term->gradient) {
+        sums.lay_out(arena, heads * (term->codes + 2 * W), most<int64_t>(span, 1));
+        gradients = arena.take<Real>(term->codes + 2 * W);
+        clear(gradients, term->codes + 2 * W);
+      }
     }
     if (term->prefix && backward && term->prefix_gradient)
       prefix_sums.lay_out(arena, plan.grouped * 3, most<int64_t>(term->prefix_head ? plan.blocks * plan.grouped * a->batch : all, 1));
@@ -173,6 +177,10 @@ struct Adding {
     if (by_query()) queries = arena.take<Real>(ROWS * deep);
     ready = arena.take<uint8_t>(panels());
     if (backward && term->gradient) sums.lay_out(arena, heads * (rows + STRIP) * deep, most<int64_t>(span, 1));
+  }
+
+  static void clear(Real *x, int64_t count) {
+    if (x) memset((void *)x, 0, count * sizeof(Real));
   }
 
   // A table of a head, turned round, and the row of every code.
@@ -439,6 +447,12 @@ struct Adding {
   }
   void start_sums(int64_t begin, int64_t end) {
     for (Sums<Real> *each : {&sums, &prefix_sums, &added_sums}) each->start(begin, end);
+  }
+  // A TABLE's gradients of one head and batch row go to the sums.
+  void leave_unit(const Block &block) {
+    if (term->kind != TABLE || !sums.now) return;
+    Real *to = sums_of(block);
+    for (int64_t n = 0; n < term->codes + 2 * W; n++) to[n] += gradients[n], gradients[n] = 0;
   }
   void enter_sums(const Block &block) {
     if (sums.size) sums.enter(block.item, [&](int64_t key, const Real *all) { write_sums(key, all); });
