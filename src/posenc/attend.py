@@ -105,8 +105,8 @@ def explain(
     >>> print(posenc.explain(q, k, v, posenc.ALiBi(4), dropout=0.1))
     backend: dense
       terms in the logits: bias; visibility: all; torch.float32 on cpu, without gradients
-      not cpu: it drops no weights
-      not flex: FlexAttention is for CUDA; it drops no weights
+      not cpu: it has no dropout
+      not flex: FlexAttention is for CUDA; it has no dropout
       not sdpa: a term is left in the logits, and it would need an L x L mask
     """
     return choose(_problem(q, k, v, *encodings, **options).facts(backend), BACKENDS)
@@ -171,6 +171,8 @@ def _term(encoding: Encoding | Term, relative: Relative, q: Tensor, causal: bool
             raise TypeError(
                 f"encodings must be made first, got the class {encoding.__name__}: {encoding.__name__}(...)"
             )
+        if isinstance(encoding, list | tuple):
+            raise TypeError(f"encodings must be given one by one, got a {type(encoding).__name__}: unpack it with *")
         name, keyword = type(encoding).__name__, "positions" if isinstance(encoding, Positions) else "mask"
         raise TypeError(f"encodings must be posenc encodings or their terms, got {name}: did you mean {keyword}=?")
     require_term(term, type(encoding).__name__, relative, q, causal)

@@ -97,6 +97,7 @@ class Visibility:
 
 
 def _row(x: Tensor) -> Tensor:
+    x = x if x.is_floating_point() else x.long()  # differences of narrower numbers would wrap
     return x if x.ndim == 2 else x[None]
 
 

@@ -133,15 +133,19 @@ class Plan(NamedTuple):
     passed_over: list[str]
 
     def __str__(self) -> str:
-        terms = ", ".join(self.facts.terms) or "none"
+        pairwise = {"pairs": " (a number for every pair, L x L)"}
+        named = zip(self.facts.terms, self.facts.forms, strict=True)
+        terms = ", ".join(term + pairwise.get(form, "") for term, form in named) or "none"
+        turned = "" if self.facts.rotation == "none" else "; q and k turned before"
         gradients = "with" if self.facts.gradients else "without"
         lines = [
             f"backend: {self.backend.NAME}",
-            f"  terms in the logits: {terms}; visibility: {self.facts.visibility}; {self.facts.dtype} "
+            f"  terms in the logits: {terms}{turned}; visibility: {self.facts.visibility}; {self.facts.dtype} "
             f"on {self.facts.device}, {gradients} gradients",
         ]
         lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
-        lines += [f"  not {name}: {self.backend.NAME} comes first" for name in self.passed_over]
+        if self.passed_over:
+            lines.append(f"  not {', '.join(self.passed_over)}: {self.backend.NAME} comes first")
         return "\n".join(lines)
 
 

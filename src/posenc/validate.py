@@ -83,7 +83,10 @@ def require_masks(q: Tensor, k: Tensor, mask: Tensor | None, key_mask: Tensor | 
     if mask is not None:
         fits = mask.ndim == 4 and all(size in (1, whole) for size, whole in zip(mask.shape, full, strict=True))
         if not fits:
-            raise ValueError(f"mask must have four dimensions that broadcast to {full}, got shape {tuple(mask.shape)}")
+            raise ValueError(
+                f"mask must have four dimensions that broadcast to {full}, got shape {tuple(mask.shape)}: "
+                "give it all four, as mask[None, None] of a square"
+            )
     if key_mask is not None and key_mask.shape != (q.shape[0], k.shape[2]):
         raise ValueError(
             f"key_mask must be [batch, keys] = {(q.shape[0], k.shape[2])}, got shape {tuple(key_mask.shape)}"

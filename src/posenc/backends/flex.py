@@ -47,7 +47,7 @@ def refuses(facts: Facts) -> list[str]:
         "torch's fused kernel, which needs no compiling, does the same": not (
             asked or facts.terms or facts.visibility == "mask"
         ),
-        "it drops no weights": facts.dropout,
+        "it has no dropout": facts.dropout,
         "a decay is a factor of every pair of channels, and not a number to add": "decay" in facts.terms,
         "a term reads the logits of other pairs": not {*facts.terms} <= {"bias", "content", "decay"},
         "vectors join the values, and it keeps no weights to sum them by": facts.joins_values,

@@ -148,6 +148,29 @@ class RotaryEncoding(Encoding):
 
         Where each head turns in its own way, keys come back with as many heads as the queries.
         """
+        return self._ready(q, k, positions, key_positions).apart(q, k)
+
+    def rotate_(
+        self,
+        q: Float[Tensor, "b h i d"],
+        k: Float[Tensor, "b g j d"],
+        positions: Positions | None = None,
+        key_positions: Positions | None = None,
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"]]:
+        """The plain call where q and k lie, for inference: the same two tensors, which hold what it returns.
+
+        Raises ValueError where q, k or the frequencies require gradients that are enabled; where a tensor is expanded,
+        or q and k share memory; and where heads turn differently and k has fewer of them than q.
+
+        >>> q, k = torch.randn(2, 1, 4, 12, 16)
+        >>> rotary = posenc.Rotary(16)
+        >>> turned = rotary(q, k)
+        >>> rotary.rotate_(q, k)[0] is q and torch.equal(q, turned[0])
+        True
+        """
+        return self._ready(q, k, positions, key_positions).apart_(q, k)
+
+    def _ready(self, q: Tensor, k: Tensor, positions: Positions | None, key_positions: Positions | None) -> Rotation:
         for name, x in (("q", q), ("k", k)):
             require_heads(name, x, self.head_dim, type(self).__name__, self.num_heads if name == "q" else None)
             require_device(self, x)
@@ -156,4 +179,4 @@ class RotaryEncoding(Encoding):
         relative.require_batch(q.shape[0])
         term = self.term(relative.queries, relative.keys, device=q.device, dtype=arithmetic_dtype(q.dtype))
         assert isinstance(term, Rotation)
-        return term.apart(q, k)
+        return term

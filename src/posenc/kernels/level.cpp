@@ -21,4 +21,6 @@ EXPORT(posenc_backward)(const void *problem) {
   if (const int wrong = checked(a)) return wrong;
   return a.dtype == FLOAT64 ? backward<double>(a) : backward<float>(a);
 }
-EXPORT(posenc_rotate)(const void *problem) { return rotate(*(const Rotary *)problem); }
+EXPORT(posenc_rotate)(const void *problem) {  // how many, and each of them
+  return rotate((const Rotary *)((const int64_t *)problem + 1), *(const int64_t *)problem);
+}

@@ -298,32 +298,45 @@ struct Rotating {
   }
 };
 
-template <class Row>
-int rotate_as(const Rotary &r) {
-  Rotating<Row> rotating(r);
+// Calls `work` with what turns a tensor.
+template <class Work>
+void with_rotating(const Rotary &r, Work work) {
+  const auto either = [&](auto beside, auto apart) { r.interleaved ? work(beside) : work(apart); };
+  if (r.dtype == FLOAT64) either(Rotating<Beside<double>>(r), Rotating<Apart<double>>(r));
+  if (r.dtype == FLOAT32) either(Rotating<Beside<float>>(r), Rotating<Apart<float>>(r));
+  if (r.dtype == BFLOAT16) either(Rotating<HalvesBeside<BFloat16>>(r), Rotating<HalvesApart<BFloat16>>(r));
+  if (r.dtype == FLOAT16) either(Rotating<HalvesBeside<Float16>>(r), Rotating<HalvesApart<Float16>>(r));
+}
+
+// Several tensors, queries and keys above all: threads are woken once.
+int rotate(const Rotary *tensors, int64_t count) {
   constexpr int64_t FEW = 32768;  // numbers, for which another thread is not worth waking
-  const int64_t units = rotating.units, parts = least(least(4 * r.threads, rotating.numbers() / FEW + 1), units);
-  if (!units) return 0;
-  Blocks memory(parts, rotating.lay_out(nullptr));
+  int64_t parts = 0, bytes = 0, numbers = 0, threads = 1;
+  const auto parts_of = [](const auto &each) { return least(least(4 * each.r.threads, each.numbers() / FEW + 1), each.units); };
+  for (int64_t n = 0; n < count; n++)
+    with_rotating(tensors[n], [&](auto each) {
+      parts += parts_of(each), bytes = most(bytes, each.lay_out(nullptr)), numbers += each.numbers(), threads = each.r.threads;
+    });
+  if (!parts) return 0;
+  Blocks memory(parts, bytes);
   if (!memory.ok()) return 1;
   auto run = [&](int64_t part) {
-    Rotating<Row> own(r);
-    own.lay_out(memory[part]);
-    int64_t laid = -1;
-    for (int64_t unit = begin_of(part, units, parts); unit < begin_of(part + 1, units, parts); unit++) own.turn(unit, laid);
+    int64_t before = 0;
+    for (int64_t n = 0; n < count; n++)
+      with_rotating(tensors[n], [&](auto each) {
+        const int64_t own = parts_of(each), which = part - before;
+        before += own;
+        if (which < 0 || which >= own) return;
+        each.lay_out(memory[part]);
+        int64_t laid = -1;
+        for (int64_t unit = begin_of(which, each.units, own); unit < begin_of(which + 1, each.units, own); unit++) each.turn(unit, laid);
+      });
 #if defined(__SSE2__)
     _mm_sfence();  // what was written past the caches is there for all
 #endif
   };
-  posenc_parallel(parts, r.threads, [](void *context, int64_t part) { (*(decltype(run) *)context)(part); }, &run);
+  posenc_parallel(parts, least(threads, numbers / FEW + 1), [](void *context, int64_t part) { (*(decltype(run) *)context)(part); }, &run);
   return 0;
-}
-
-int rotate(const Rotary &r) {
-  if (r.dtype == FLOAT64) return r.interleaved ? rotate_as<Beside<double>>(r) : rotate_as<Apart<double>>(r);
-  if (r.dtype == FLOAT32) return r.interleaved ? rotate_as<Beside<float>>(r) : rotate_as<Apart<float>>(r);
-  if (r.dtype == BFLOAT16) return r.interleaved ? rotate_as<HalvesBeside<BFloat16>>(r) : rotate_as<HalvesApart<BFloat16>>(r);
-  return r.interleaved ? rotate_as<HalvesBeside<Float16>>(r) : rotate_as<HalvesApart<Float16>>(r);
 }
 
 }  // namespace

@@ -136,6 +136,8 @@ struct Adding {
   int64_t packed_head = -1, packed_batch = -1, row_batch = -1, deep = 0;
   static constexpr int32_t NOWHERE = INT32_MIN;
 
+  // Whether each head has numbers of its own; those of a batch row always are (there may be one head, whose stride is 0).
+  bool each_head() const { return term->head || term->batch; }
   bool is_rows() const { return term->kind >= ROWS_QUERY; }
   bool by_query() const { return term->kind == ROWS_QUERY || term->kind == ROWS_VALUE; }
   bool keeps_table() const { return backward || term->kind != ROWS_QUERY; }
@@ -147,7 +149,7 @@ struct Adding {
     rows = term->rows;
     own = arena.take<int32_t>(ROWS);
     if (term->kind != PAIRS) keys.lay_out(arena, tiles);
-    const bool by_batch = term->batch != 0, by_head = term->head != 0;
+    const bool by_batch = term->batch != 0, by_head = each_head();
     const int64_t heads = by_head ? plan.grouped : 1, all = plan.total;
     // neighbouring items of one key head, batch row or all: units go by key head, batch row, query head
     const int64_t span = by_batch ? plan.blocks * plan.grouped : by_head ? plan.blocks * plan.grouped * a->batch : all;
@@ -442,7 +444,7 @@ struct Adding {
   // Sums of a head's gradients, among those of its key head.
   Real *sums_of(const Block &block) const {
     if (!sums.now) return nullptr;
-    const int64_t within = term->head ? block.h - block.g * (a->heads / a->groups) : 0;
+    const int64_t within = each_head() ? block.h - block.g * (a->heads / a->groups) : 0;
     return sums.now + within * (term->kind == TABLE ? term->codes + 2 * W : (rows + STRIP) * deep);
   }
   void start_sums(int64_t begin, int64_t end) {
@@ -466,11 +468,11 @@ struct Adding {
   }
   // The gradient of the tables of one key head: turned round again.
   void write_sums(int64_t key, const Real *all) const {
-    const int64_t grouped = a->heads / a->groups, heads = term->head ? grouped : 1;
+    const int64_t grouped = a->heads / a->groups, heads = each_head() ? grouped : 1;
     const int64_t each = term->kind == TABLE ? term->codes : rows * depth;
     const Real factor = term->kind == ROWS_KEY && term->scaled ? (Real)a->scale : Real(1);
     int64_t first = 0;  // among the tables [b, h]
-    if (term->batch && term->head) first = key % a->batch * a->heads + key / a->batch * grouped;
+    if (term->batch) first = key % a->batch * a->heads + key / a->batch * grouped;
     else if (term->head) first = key * grouped;
     for (int64_t h = 0; h < heads; h++) {
       Real *to = (Real *)term->gradient + (first + h) * each;

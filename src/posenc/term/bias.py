@@ -9,6 +9,7 @@ from torch import Tensor
 
 from posenc.relative import Relative
 from posenc.term.base import Term
+from posenc.term.reading import reader
 
 __all__ = ["Bias"]
 
@@ -73,17 +74,16 @@ class Bias(Term):
     def score_mod(self) -> Callable[..., Tensor]:
         """The bias as a `score_mod` for `torch.nn.attention.flex_attention`."""
         if not self.is_table:
-            dense = self._framed()
+            number = reader(self._framed())
 
             def add_pair(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-                return score + dense[_shared(b, dense), h, i, j]
+                return score + number(b, h, i, j)
 
             return add_pair
-        table, code_query, code_key = (tensor.contiguous() for tensor in self.table())
+        entry, code_of_query, code_of_key = (reader(tensor) for tensor in self.table())
 
         def add_entry(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            entry = code_query[_shared(b, code_query), i] + code_key[_shared(b, code_key), j]
-            return score + table[_shared(b, table), h, entry]
+            return score + entry(b, h, code_of_query(b, i) + code_of_key(b, j))
 
         return add_entry
 
@@ -107,7 +107,3 @@ class Bias(Term):
 
     def _prefix_numbers(self) -> Tensor:
         return self.values.new_zeros(self.values.shape[1], 3) if self.prefix_values is None else self.prefix_values
-
-
-def _shared(b: Tensor, tensor: Tensor) -> Tensor | int:
-    return b if tensor.shape[0] > 1 else 0

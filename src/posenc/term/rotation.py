@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posenc.checks import assert_on_device, readable
+from posenc.kernels.rotate import Turning, rotate, rotate_, serves
 from posenc.relative import Relative
 from posenc.term.base import Term
+from posenc.term.in_place import require_in_place
 
 __all__ = ["Decay", "Rotation"]
 
@@ -44,10 +46,36 @@ class Rotation(Term):
 
         Where heads turn differently and queries are grouped, keys come back with as many heads as the queries have.
         """
-        prefix = self.relative.queries.prefix, self.relative.keys.prefix
         if self.key[0].shape[1] > 1:
             k = repeated(k, q.shape[1])
-        return _rotate(q, *self.query, prefix[0], self.layout), _rotate(k, *self.key, prefix[1], self.layout)
+        given = self._given(q, k)
+        if serves(*given):
+            turned = rotate(*given, interleaved=self.layout == "interleaved")
+            return turned[0], turned[1]
+        return _rotated(*given[0], self.layout), _rotated(*given[1], self.layout)
+
+    def rotate_(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"]]:
+        """The same two tensors, rotated where they lie, for inference: nothing of their size is allocated on a CPU.
+
+        Raises ValueError where q, k or the frequencies require gradients that are enabled; where a tensor is expanded,
+        or q and k share memory; and where heads turn differently and k has fewer of them than q.
+        """
+        if self.key[0].shape[1] > 1 and k.shape[1] != q.shape[1]:
+            raise ValueError(
+                f"k must have the {q.shape[1]} heads of q, each of which turns in its own way, got {k.shape[1]}: "
+                "there is no room for more in place, call rotate"
+            )
+        require_in_place(q, k, self.tensors())
+        given = self._given(q, k)
+        if serves(*given):
+            rotate_(*given, interleaved=self.layout == "interleaved")
+        else:
+            for x, cos, sin, prefix in given:
+                turning = x[..., prefix:, : 2 * cos.shape[-1]]
+                turning.copy_(_turned(turning, cos, sin, self.layout))
+        return q, k
 
     def apart(
         self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
@@ -55,26 +83,40 @@ class Rotation(Term):
         """Queries and keys whose products are the logits, for an attention of one's own."""
         return self.rotate(q, k)
 
+    def apart_(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"]]:
+        """The same where they lie; raises what `rotate_` does."""
+        return self.rotate_(q, k)
+
+    def _given(self, q: Tensor, k: Tensor) -> tuple[Turning, Turning]:
+        prefix = self.relative.queries.prefix, self.relative.keys.prefix
+        return Turning(q, *self.query, prefix[0]), Turning(k, *self.key, prefix[1])
+
 
 def repeated(x: Float[Tensor, "b g j d"], heads: int) -> Float[Tensor, "b {heads} j d"]:
     """Keys or values with one head for each of so many query heads."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor, prefix: int, layout: str) -> Tensor:
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, prefix: int, layout: str) -> Tensor:
     width = 2 * cos.shape[-1]
-    turned = x[..., prefix:, :width].to(torch.promote_types(x.dtype, cos.dtype))
+    turned = _turned(x[..., prefix:, :width], cos, sin, layout)
+    if width < x.shape[-1]:
+        turned = torch.cat([turned, x[..., prefix:, width:]], -1)
+    return torch.cat([x[..., :prefix, :], turned], -2) if prefix else turned
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
+    turned = x.to(torch.promote_types(x.dtype, cos.dtype))
     # (a, b) -> (a cos - b sin, b cos + a sin)
     if layout == "half":
         a, b = turned.chunk(2, -1)
         turned = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
     else:
-        a, b = turned.reshape(*turned.shape[:-1], width // 2, 2).unbind(-1)
+        a, b = turned.reshape(*turned.shape[:-1], cos.shape[-1], 2).unbind(-1)
         turned = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
-    turned = turned.to(x.dtype)
-    if width < x.shape[-1]:
-        turned = torch.cat([turned, x[..., prefix:, width:]], -1)
-    return torch.cat([x[..., :prefix, :], turned], -2) if prefix else turned
+    return turned.to(x.dtype)
 
 
 class Decay(Rotation):
@@ -125,19 +167,32 @@ class Decay(Rotation):
         Raises ValueError where positions are so far apart that the shares leave the range of float32.
         """
         q, k = self.rotate(q, k)
+        own, their = self._shares(q)
+        return (q * own).to(q.dtype), (k * their).to(k.dtype)
+
+    def apart_(
+        self, q: Float[Tensor, "b h i d"], k: Float[Tensor, "b g j d"]
+    ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"]]:
+        """The same where they lie; raises what `apart` and `rotate_` do."""
+        own, their = self._shares(q)
+        self.rotate_(q, k)
+        return q.mul_(own), k.mul_(their)
+
+    def _shares(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """What each token's channels are multiplied by, those of queries and those of keys, in float64."""
         where = [x.double() for x in self.relative.lined_up(q.device)]
         if where[0].shape[-1] == 0 or where[1].shape[-1] == 0:  # no pair that decays
-            return q, k
+            return where[0].new_ones(()), where[1].new_ones(())
         low = torch.minimum(*(x.amin(-1, keepdim=True) for x in where))
         high = torch.maximum(*(x.amax(-1, keepdim=True) for x in where))
         advice = "use attention, which counts from every block of queries anew"
         self._require_near((high - low) / 2, torch.float32, "positions, from their middle,", advice)
         rate, middle = self._channels(q), (low + high) / 2
-        factors = [
+        own, their = (
             F.pad((sign * rate * (x - middle)[:, None, :, None]).exp(), (0, 0, side.prefix, 0), value=1.0)
             for sign, x, side in zip((1, -1), where, (self.relative.queries, self.relative.keys), strict=True)
-        ]
-        return (q * factors[0]).to(q.dtype), (k * factors[1]).to(k.dtype)
+        )
+        return own, their
 
     def _decayed(self, q: Tensor, k: Tensor) -> Tensor:
         tokens = q.shape[2]

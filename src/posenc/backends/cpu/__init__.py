@@ -24,7 +24,7 @@ def refuses(facts: Facts) -> list[str]:
         "the kernel is for CPUs": facts.device != "cpu",
         "it computes in float32, bfloat16, float16 and float64": facts.dtype not in DTYPES,
         "it is for heads of up to 256 channels": facts.widest > WIDEST,
-        "it drops no weights": facts.dropout,
+        "it has no dropout": facts.dropout,
         "a term is no function of position that a code can say": "other" in facts.forms,
         "it compares orders that are whole numbers": facts.by_real_order,
         "vectors meet queries before they turn, and it turns by one rotation that is not trained": vectors

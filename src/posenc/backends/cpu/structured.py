@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.backends.cpu.operands import PAIRS, TABLE, Operands
+from posenc.backends.cpu.operands import PAIRS, ROWS, TABLE, Operands
 from posenc.kernels import structures
 
 __all__ = ["structured"]
@@ -70,7 +70,7 @@ def structured(
         problem.visibility = reader.keep(_visibility(reader))
     terms = []
     while (kind := next(reader._program, None)) is not None:
-        terms.append(_term(reader, kind))
+        terms.append(_term(reader, kind, problem))
     if terms:
         problem.terms = reader.keep((structures.Term * len(terms))(*terms))
     problem.term_count = len(terms)
@@ -111,11 +111,12 @@ def _visibility(reader: _Reader) -> structures.Visibility:
     return seen
 
 
-def _term(reader: _Reader, kind: int) -> structures.Term:
+def _term(reader: _Reader, kind: int, problem: structures.Attention) -> structures.Term:
     term = structures.Term()
     term.kind = kind
     has_more, term.scaled = reader.number(), reader.number()
     table, term.gradient = reader.numbers()
+    _require_fit(kind, table, problem)
     term.table = table.data_ptr()
     term.batch, term.head = _shared(table)
     if kind == PAIRS:
@@ -137,6 +138,21 @@ def _term(reader: _Reader, kind: int) -> structures.Term:
         else:
             term.added, term.added_head, term.added_gradient = address, stride, gradient
     return term
+
+
+def _require_fit(kind: int, table: Tensor, problem: structures.Attention) -> None:
+    """Raise where a term that somebody made by hand is not of the sizes of this attention."""
+    wanted: tuple[int, ...] = table.shape[2:]
+    if kind == PAIRS:
+        wanted = problem.queries - problem.query_prefix, problem.keys - problem.key_prefix
+    elif kind != TABLE:
+        wanted = table.shape[2], problem.value_channels if kind == ROWS["value"] else problem.channels
+    heads_fit = table.shape[0] in (1, problem.batch) and table.shape[1] in (1, problem.heads)
+    if not heads_fit or table.shape[2:] != wanted:
+        raise ValueError(
+            f"the numbers of a term must be [1 or {problem.batch}, 1 or {problem.heads}, "
+            f"{', '.join(map(str, wanted))}] here, got {tuple(table.shape)}: make them of the sizes of q, k and v"
+        )
 
 
 def _shared(x: Tensor) -> tuple[int, int]:
