@@ -23,7 +23,7 @@ bench: $(VENV)/.run
 
 # The tests of the CPU kernel, with a library that notices what it may not touch (Linux). The sanitizers' own libraries
 # have to be there before Python is, and libstdc++ with them.
-ASAN_TESTS ?= tests/test_kernels.py $(wildcard tests/test_cpu*.py)
+ASAN_TESTS ?= tests/test_kernels.py $(filter-out tests/test_cpu_memory.py,$(wildcard tests/test_cpu*.py))
 ASAN_LIBRARY := $(CURDIR)/build/asan/libposenc.so
 asan: $(VENV)/.test
 	$(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPOSENC_SANITIZE=ON -S . -B build/asan
@@ -52,4 +52,4 @@ $(VENV)/.test: $(VENV)/.run
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs report.html dist build src/posenc/kernels/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) runs report.html dist build src/posenc/kernels/lib .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,10 +16,8 @@ def test_numbers_of_each_batch_row_have_gradients_of_their_own(heads: int, side:
     shape = (2, heads, 17) if side == "bias" else (2, heads, 17, 16)
     table = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     term: posenc.Term
-    if side == "bias":
-        term = Bias(relative, table)
-    else:
-        term = Content(relative, [Part(side, 0, table, lambda lags: lags + 8)])  # type: ignore[arg-type]
+    part = Part(side, 0, table, lambda lags: lags + 8)  # type: ignore[arg-type]
+    term = Bias(relative, table) if side == "bias" else Content(relative, [part])
     found = [
         torch.autograd.grad(posenc.attention(q, k, v, term, backend=backend).sin().sum(), table)[0]
         for backend in ("cpu", "dense")
