@@ -52,10 +52,10 @@ def test_it_is_for_every_dtype_and_width(dtype: torch.dtype) -> None:
 def test_refusals_by_value() -> None:
     no_code = "a term is no function of position that a code can say"
     assert because(width=257) == ["it is for heads of up to 256 channels"]
-    assert because(dropout=0.1) == ["it drops no weights"]
+    assert because(dropout=0.1) == ["it has no dropout"]
     assert because(posenc.CoPE(16, 12), causal=True) == [no_code]
     assert because(posenc.XPos(16), causal=True) == [no_code]
-    assert because(posenc.XPos(16), dropout=0.1, causal=True) == ["it drops no weights", no_code]
+    assert because(posenc.XPos(16), dropout=0.1, causal=True) == ["it has no dropout", no_code]
     anywhere = posenc.coordinates(torch.arange(9)[:, None], order=torch.rand(9))
     assert because(posenc.ALiBi(4), positions=anywhere) == []
     assert because(posenc.Shaw(16, 3), positions=anywhere) == [no_code]
@@ -103,7 +103,8 @@ def test_a_slow_path_says_so() -> None:
     assert said.splitlines() == [
         "backend: dense",
         "  terms in the logits: bias; visibility: all; torch.float32 on cpu, with gradients",
-        "  not cpu: it drops no weights",
+        "  not cpu: it has no dropout",
+        "  not flex: FlexAttention is for CUDA; FlexAttention has no gradients on a CPU; it has no dropout",
         "  not sdpa: a term is left in the logits, and it would need an L x L mask",
     ]
 
@@ -131,6 +132,7 @@ except ValueError as error:
         "backend: dense",
         "  terms in the logits: bias; visibility: all; torch.float32 on cpu, without gradients",
         f"  not cpu: {missing}",
+        "  not flex: FlexAttention is for CUDA",
         "  not sdpa: a term is left in the logits, and it would need an L x L mask",
         f"backend 'cpu' cannot compute this: {missing}: leave backend out",
     ]

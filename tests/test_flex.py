@@ -497,7 +497,7 @@ def test_refusals() -> None:
     assert flex.refuses(facts(bias, wanted="auto")) == ["FlexAttention is for CUDA"]
     assert flex.refuses(facts(bias, device="mps")) == ["FlexAttention is for CUDA"]
     assert flex.refuses(facts(bias, gradients=True)) == ["FlexAttention has no gradients on a CPU"]
-    assert flex.refuses(facts(bias, dropout=True)) == ["it drops no weights"]
+    assert flex.refuses(facts(bias, dropout=True)) == ["it has no dropout"]
     assert flex.refuses(facts(posenc.Shaw(16, 3).double())) == [
         "FlexAttention has no gradients on a CPU",
         "vectors join the values, and it keeps no weights to sum them by",

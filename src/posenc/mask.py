@@ -42,7 +42,7 @@ class Visibility:
         """Whether it goes by an order of real numbers."""
         if not self.causal and self.window is None:
             return False
-        return any(order.is_floating_point() for order in self.orders())
+        return self.queries.by_real_order or self.keys.by_real_order
 
     @property
     def kind(self) -> Literal["all", "causal", "mask"]:

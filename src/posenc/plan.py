@@ -99,7 +99,8 @@ class Problem(NamedTuple):
         rotation = self.rotations[0]
         repeats = rotation.key[0].shape[1] > 1 and self.k.shape[1] != self.q.shape[1]
         trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in rotation.tensors())
-        return "other" if len(self.rotations) > 1 or repeats or trained else "fixed"
+        own = type(rotation) is not Rotation  # a term of one's own may turn in another way
+        return "other" if len(self.rotations) > 1 or repeats or trained or own else "fixed"
 
     def rotated(self) -> "Problem":
         """The same with q and k turned. Where heads turn differently, there is a key and a value for each of them."""

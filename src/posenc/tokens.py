@@ -81,6 +81,11 @@ class Positions:
         return self._ordered
 
     @property
+    def by_real_order(self) -> bool:
+        """Whether the order of the tokens is one of real numbers."""
+        return False
+
+    @property
     def origin(self) -> int | Tensor:
         """Where offset 0 stands: a number, or a tensor with one entry or one a batch row."""
         return 0
@@ -243,6 +248,10 @@ class Explicit(Positions):
     @property
     def device(self) -> torch.device | None:
         return self._offsets.device
+
+    @property
+    def by_real_order(self) -> bool:
+        return self._order is not None and self._order.is_floating_point()
 
     def offsets(self, device: Device = None) -> Tensor:
         return self._offsets if device is None else self._offsets.to(device)

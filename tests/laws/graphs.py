@@ -162,8 +162,11 @@ def an_exported_program_serves_other_sizes(subject: Subject) -> None:
     with captured():
         subject, model, inputs, sizes = exportable(subject)
         program = torch.export.export(model, inputs, dynamic_shapes=sizes).module()
-        for others in untraced(subject):
-            equal(program(*others), model(*others), 1e-6)
+        for others in untraced(subject):  # the program has torch's own operators alone, and eager may not
+            wide = [x.double() if x.is_floating_point() else x for x in others]
+            ours, eager, exact = program(*others), model(*others), model.double()(*wide)
+            model.float()
+            within_budget(ours, eager, exact)
 
 
 @law("onnxruntime gives the same", slow=True)

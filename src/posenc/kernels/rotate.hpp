@@ -19,6 +19,13 @@ template <class Item, int N> struct Lanes {
     parts.half[0] = Half::load(p), parts.half[1] = Half::load((const char *)p + sizeof(Vector) / 2);
     return parts.whole;
   }
+  // Items that are two numbers: the first one in the lower half.
+  static INLINE Vector load_pairs(const void *p) { return in_order(load(p)); }
+  template <bool PAST> static INLINE void store_pairs(void *p, Vector v) { store<PAST>(p, in_order(v)); }
+  static INLINE Vector in_order(Vector v) {
+    if constexpr (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) return v;
+    else return v << (int)sizeof(Item) * 4 | v >> (int)sizeof(Item) * 4;
+  }
   typedef Lanes<Item, N == 1 ? 1 : N / 2> Half;
   union Halved { Vector whole; typename Half::Vector half[2]; };
   // PAST: not through the caches, to where lines of theirs begin.
@@ -40,7 +47,7 @@ template <class Item, int N> struct Lanes {
 template <int N> using Floats = typename Lanes<float, N>::Vector;
 template <int N> using Words = typename Lanes<uint32_t, N>::Vector;
 
-// Two 16-bit numbers lie in a word, the first in its lower half. As floats, and back: what `widen` and `narrow` do.
+// Two 16-bit numbers in a word, as floats, and back: what `widen` and `narrow` do.
 template <class Store, int N> struct Halves;
 template <int N> struct Halves<BFloat16, N> {
   static INLINE Floats<N> first(Words<N> x) { return (Floats<N>)(x << 16); }
@@ -125,11 +132,11 @@ template <class Number> struct Beside : Apart<Number> {
       if constexpr (sizeof(Real) == 4) {
         typedef Lanes<uint64_t, N> Both;
         typedef typename Both::Vector Pairs;
-        const Pairs both = Both::load(x + 2 * p);
+        const Pairs both = Both::load_pairs(x + 2 * p);
         const auto a = (Floats<N>)__builtin_convertvector(both, Words<N>), b = (Floats<N>)__builtin_convertvector(both >> 32, Words<N>);
         const auto c = Lanes<Real, N>::load(angles.cos + p), s = Lanes<Real, N>::load(angles.sin + p);
         const auto first = (Words<N>)(a * c - b * s), second = (Words<N>)(b * c + a * s);
-        Both::template store<PAST>(out + 2 * p, __builtin_convertvector(first, Pairs) | __builtin_convertvector(second, Pairs) << 32);
+        Both::template store_pairs<PAST>(out + 2 * p, __builtin_convertvector(first, Pairs) | __builtin_convertvector(second, Pairs) << 32);
       } else {
         typedef Lanes<Real, 2> Pair;
         const auto v = Pair::load(x + 2 * p);
@@ -164,13 +171,13 @@ template <class Half> struct HalvesApart {
   static INLINE void turn(const Store *x, Store *out, Angles<float> angles, int64_t pairs, int64_t w = 0) {
     typedef Halves<Store, N> Of;
     for (; 2 * (w + N) <= pairs; w += N) {
-      const Words<N> a = Lanes<uint32_t, N>::load(x + 2 * w), b = Lanes<uint32_t, N>::load(x + pairs + 2 * w);
+      const Words<N> a = Lanes<uint32_t, N>::load_pairs(x + 2 * w), b = Lanes<uint32_t, N>::load_pairs(x + pairs + 2 * w);
       const Floats<N> a0 = Of::first(a), b0 = Of::first(b), a1 = Of::second(a), b1 = Of::second(b);
       const float *cos = angles.cos + w, *sin = angles.sin + w;
       const Floats<N> c0 = Lanes<float, N>::load(cos), s0 = Lanes<float, N>::load(sin);
       const Floats<N> c1 = Lanes<float, N>::load(cos + angles.odd), s1 = Lanes<float, N>::load(sin + angles.odd);
-      Lanes<uint32_t, N>::template store<PAST>(out + 2 * w, Of::joined(a0 * c0 - b0 * s0, a1 * c1 - b1 * s1));
-      Lanes<uint32_t, N>::template store<PAST>(out + pairs + 2 * w, Of::joined(b0 * c0 + a0 * s0, b1 * c1 + a1 * s1));
+      Lanes<uint32_t, N>::template store_pairs<PAST>(out + 2 * w, Of::joined(a0 * c0 - b0 * s0, a1 * c1 - b1 * s1));
+      Lanes<uint32_t, N>::template store_pairs<PAST>(out + pairs + 2 * w, Of::joined(b0 * c0 + a0 * s0, b1 * c1 + a1 * s1));
     }
     if (2 * w == pairs) return;
     if constexpr (N > 1) {
@@ -194,10 +201,10 @@ template <class Half> struct HalvesBeside {
   static INLINE void turn(const Store *x, Store *out, Angles<float> angles, int64_t pairs, int64_t p = 0) {
     typedef Halves<Store, N> Of;
     for (; p + N <= pairs; p += N) {
-      const Words<N> both = Lanes<uint32_t, N>::load(x + 2 * p);
+      const Words<N> both = Lanes<uint32_t, N>::load_pairs(x + 2 * p);
       const Floats<N> a = Of::first(both), b = Of::second(both);
       const Floats<N> c = Lanes<float, N>::load(angles.cos + p), s = Lanes<float, N>::load(angles.sin + p);
-      Lanes<uint32_t, N>::template store<PAST>(out + 2 * p, Of::joined(a * c - b * s, b * c + a * s));
+      Lanes<uint32_t, N>::template store_pairs<PAST>(out + 2 * p, Of::joined(a * c - b * s, b * c + a * s));
     }
     if constexpr (N > 1)
       if (p < pairs) turn<PAST, N / 2>(x, out, angles, pairs, p);
@@ -212,7 +219,7 @@ INLINE void copy(const Store *x, int64_t from, Store *out, int64_t to, int64_t c
     for (int64_t d = 0; d < count; d++) out[d * to] = x[d * from];
 }
 
-// Tokens of one head that turn; their channels from `copied` on do not. PAIRS, where it is not 0, is the number of pairs.
+// Tokens of one head, all of which turn. PAIRS is the number of pairs, where it is not 0. `row`: room for what turns in one.
 template <class Row, bool PAST, int PAIRS, class Store = typename Row::Store, class Real = typename Row::Real>
 void turn_tokens(const Rotary &r, const Store *x, Store *out, Angles<Real> angles, int64_t tokens, Store *row) {
   const int64_t pairs = PAIRS ? PAIRS : r.pairs, from = r.x.channel, to = r.out.channel;
@@ -276,15 +283,16 @@ struct Rotating {
     const int64_t begin = tokens % blocks * block, end = least(begin + block, r.tokens), first = most(begin, r.prefix);
     const int64_t at = b * r.turn_batch + h * r.turn_head + (first - r.prefix) * r.pairs;
     Angles<Real> angles{(const Real *)r.cos + at, (const Real *)r.sin + at, room};
-    if (!given) {
-      const int64_t now = r.turn_head ? unit : tokens;
-      if (now != laid && first < end) Row::lay(angles.cos, angles.sin, r.backwards ? -1 : 1, end - first, r.pairs, cos, sin, room);
-      laid = now, angles.cos = cos, angles.sin = sin;
-    }
     const Store *x = (const Store *)r.x.data + b * r.x.batch + h * r.x.head;
     Store *out = (Store *)r.out.data + b * r.out.batch + h * r.out.head;
-    for (int64_t t = begin; t < least(first, end) && x != out; t++)
+    for (int64_t t = begin; t < least(first, end) && r.x.data != r.out.data; t++)
       copy(x + t * r.x.token, r.x.channel, out + t * r.out.token, r.out.channel, r.channels);
+    if (first >= end) return;
+    if (!given) {
+      const int64_t now = r.turn_head ? unit : tokens;
+      if (now != laid) Row::lay(angles.cos, angles.sin, r.backwards ? -1 : 1, end - first, r.pairs, cos, sin, room);
+      laid = now, angles.cos = cos, angles.sin = sin;
+    }
     const auto turn = past ? chosen<true>() : chosen<false>();
     turn(r, x + first * r.x.token, out + first * r.out.token, angles, end - first, row);
   }

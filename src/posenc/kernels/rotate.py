@@ -41,6 +41,7 @@ def serves(*given: Turning) -> bool:
         and all(
             type(x) in (Tensor, torch.nn.Parameter)
             and (x.is_cpu and cos.is_cpu and sin.is_cpu)
+            and (torch.compiler.is_compiling() or not (x.is_neg() or cos.is_neg() or sin.is_neg()))
             and not (torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad))
             and _fit(x, cos, sin, prefix)
             for x, cos, sin, prefix in given
@@ -72,8 +73,8 @@ def rotate_(*given: Turning, interleaved: bool) -> None:
 
 
 def _directly(given: SequenceOf[Turning]) -> bool:
-    """Whether nobody is to see an operator, and numbers are those that lie there: not lazily zero, or negated."""
-    return all(unwatched(*each[:3]) and all(x.data_ptr() and not x.is_neg() for x in each[:3]) for each in given)
+    """Whether nobody is to see an operator, and no tensor is without memory, as those that are lazily zero."""
+    return all(unwatched(*each[:3]) and all(x.data_ptr() for x in each[:3]) for each in given)
 
 
 def _compute(given: SequenceOf[Turning], out: SequenceOf[Tensor], interleaved: bool, backwards: bool) -> None:

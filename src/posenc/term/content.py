@@ -60,8 +60,8 @@ class Content(Term):
 
     @property
     def form(self) -> str:
-        if self.relative.box is None or self.reads_product:
-            return "other"
+        if self.relative.box is None or type(self) is not Content:  # a term of one's own may meet them in another way
+            return super().form
         return "key rows" if any(part.side == "key" for part in self.parts) else "rows"
 
     def tensors(self) -> list[Tensor]:
