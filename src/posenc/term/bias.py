@@ -38,7 +38,7 @@ class Bias(Term):
     @property
     def form(self) -> str:
         if type(self) is not Bias:  # a term of one's own may say its numbers in another way
-            return super().form
+            return "other"
         return "table" if self.is_table else "pairs"
 
     def table(self) -> tuple[Float[Tensor, "#b h entries"], Int[Tensor, "#b i"], Int[Tensor, "#b j"]]:

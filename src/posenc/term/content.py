@@ -61,7 +61,7 @@ class Content(Term):
     @property
     def form(self) -> str:
         if self.relative.box is None or type(self) is not Content:  # a term of one's own may meet them in another way
-            return super().form
+            return "other"
         return "key rows" if any(part.side == "key" for part in self.parts) else "rows"
 
     def tensors(self) -> list[Tensor]:
