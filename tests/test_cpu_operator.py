@@ -316,3 +316,40 @@ def test_python_threads_at_once(seed: int) -> None:
     for number, mine in enumerate(found):
         for ours, theirs in zip(mine, wanted[number % len(wanted)], strict=True):
             assert torch.equal(ours, theirs)
+
+
+# --- tensors that are not what they look like ---
+
+
+@pytest.mark.parametrize("lazy", ["negative", "zero"])
+def test_lazy_tensors_are_read_as_what_they_stand_for(lazy: str, seed: int) -> None:
+    q, k, v, imaginary = torch.randn(4, 2, 3, 9, 16)
+    x = torch.complex(q, imaginary).conj().imag if lazy == "negative" else torch._efficientzerotensor(q.shape)
+    values = torch.complex(q, imaginary)[:, :1, :, :9].conj().imag
+    term = posenc.term.Bias(posenc.relative.Relative(posenc.sequence(9)), values)
+    with torch.no_grad():
+        for given in ((x, k, v), (q, x, v), (q, k, x)):
+            found = posenc.attention(*given, term, backend="cpu")
+            wanted = posenc.attention(*given, term, backend="dense")
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["mask", "key mask", "term", "padded", "packed", "q"])
+def test_training_with_what_inference_mode_made(kind: str, seed: int) -> None:
+    q, k, v = torch.randn(3, 2, 3, 9, 16)
+    with torch.inference_mode():
+        given, options = {
+            "mask": lambda: ([], {"mask": torch.rand(1, 1, 9, 9) > 0.3}),
+            "key mask": lambda: ([], {"key_mask": torch.rand(2, 9) > 0.3}),
+            "term": lambda: ([posenc.ALiBi(3).term(posenc.sequence(9))], {}),
+            "padded": lambda: ([posenc.ALiBi(3)], {"positions": posenc.padded(torch.rand(2, 9) > 0.3), "causal": True}),
+            "packed": lambda: ([], {"positions": posenc.packed([4, 5]), "window": 2}),
+            "q": lambda: ([posenc.ALiBi(3, learned=True)], {}),
+        }[kind]()
+        q = q.clone() if kind == "q" else q
+    trained = v.requires_grad_()
+    found = [
+        torch.autograd.grad(posenc.attention(q, k, v, *given, backend=backend, **options).sin().sum(), trained)[0]
+        for backend in ("cpu", "dense")
+    ]
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)

@@ -23,10 +23,11 @@ def traced() -> bool:
 
 
 def unwatched(*tensors: Tensor) -> bool:
-    """Whether a kernel may be called without torch's dispatcher: no trace, mode or subclass wants to see it."""
+    """Whether a kernel may be called without torch's dispatcher: no trace, mode or subclass wants to see it, and each
+    tensor has memory that says what it is (not so one that is lazily negative, or lazily zero)."""
     return (
         not torch.compiler.is_compiling()
         and torch._C._len_torch_dispatch_stack() == 0
-        and all(type(tensor) in (Tensor, torch.nn.Parameter) for tensor in tensors)
+        and all(type(x) in (Tensor, torch.nn.Parameter) and x.data_ptr() and not x.is_neg() for x in tensors)
         and not traced()
     )

@@ -167,25 +167,25 @@ int few(const Attention &a) {
   const int64_t units = a.batch * a.groups, threads = useful_threads(a);
   const int64_t chunks = most<int64_t>(1, least(measured.tiles.count, (threads + units - 1) / units));
   const int64_t size = 2 + a.value_channels, rows = measured.rows;
-  Free memory(threads, counted.used());
-  Blocks found(units * chunks, (rows * size + a.value_channels) * sizeof(Real));
+  const int64_t chunk = rows * size + a.value_channels;  // what a part found, and room to put a row together
+  Free memory(least(threads, units * chunks), counted.used());
+  Blocks found(1, units * chunks * chunk * sizeof(Real));
   if (!memory.ok() || !found.ok()) return NO_MEMORY;
   parallel(units * chunks, threads, [&](int64_t p) {
-    const int64_t n = memory.take(), unit = p / chunks, chunk = p % chunks;
+    const int64_t n = memory.take(), unit = p / chunks, which = p % chunks;
     Arena arena(memory[n]);
     Few<Real> part(a, arena);
-    part.attend(unit / a.groups, unit % a.groups, part.tiles.count * chunk / chunks, part.tiles.count * (chunk + 1) / chunks);
-    Real *to = (Real *)found[p];
+    part.attend(unit / a.groups, unit % a.groups, part.tiles.count * which / chunks, part.tiles.count * (which + 1) / chunks);
+    Real *to = (Real *)found[0] + p * chunk;
     for (int64_t r = 0; r < rows; r++) {
       to[r * size] = part.top[r], to[r * size + 1] = part.total[r];
       memcpy(to + r * size + 2, part.sums + r * part.value_deep, a.value_channels * sizeof(Real));
     }
     memory.give(n);
   });
-  const int64_t chunk = found.bytes() / sizeof(Real);
   for (int64_t unit = 0; unit < units; unit++)
     for (int64_t r = 0; r < rows; r++) {
-      Real *first = (Real *)found[unit * chunks];
+      Real *first = (Real *)found[0] + unit * chunks * chunk;
       put_together(a, first + r * size, chunks, chunk, unit / a.groups, unit % a.groups * measured.grouped + r / a.queries, r % a.queries, first + rows * size);
     }
   return DONE;

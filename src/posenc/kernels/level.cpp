@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "backward.hpp"
+#include "checked.hpp"
 #include "few.hpp"
 #include "rotate.hpp"
 

@@ -37,7 +37,7 @@ struct Term {
   void *gradient;  // of the table, of the same sizes and packed close; null where none is wanted
   int64_t batch, head, query, key;  // strides of the table, whose head is 0 only if batch is; query and key are of PAIRS
   int64_t rows, codes;
-  const int32_t *query_code, *key_code, *row;  // row: the row of every code
+  const int32_t *query_code, *key_code, *row;  // row: the row of every code, -1 where there is none
   int64_t query_code_batch, key_code_batch, row_batch;
   const void *prefix;  // [h, 3]: from a prefix query to a token, from a token to a prefix key, between prefix tokens
   void *prefix_gradient;

@@ -73,8 +73,8 @@ def rotate_(*given: Turning, interleaved: bool) -> None:
 
 
 def _directly(given: SequenceOf[Turning]) -> bool:
-    """Whether nobody is to see an operator, and no tensor is without memory, as those that are lazily zero."""
-    return all(unwatched(*each[:3]) and all(x.data_ptr() for x in each[:3]) for each in given)
+    """Whether nobody is to see an operator."""
+    return all(unwatched(*each[:3]) for each in given)
 
 
 def _compute(given: SequenceOf[Turning], out: SequenceOf[Tensor], interleaved: bool, backwards: bool) -> None:

@@ -126,3 +126,8 @@ def call(name: str, problem: Any) -> None:
         raise MemoryError(f"the CPU kernel had no memory for its tiles of {name}: use fewer tokens, or fewer threads")
     if code == 2:
         raise ValueError("positions must lie inside their extent, got one outside: make the layout with a larger one")
+    if code == 3:
+        raise ValueError(
+            "every relative position must have a row of its table, got one that has none: make the table larger, "
+            "or the positions nearer to each other"
+        )

@@ -110,7 +110,7 @@ struct Adding {
     const int32_t *given = term->row + b * term->row_batch;
     for (int64_t n = 0; n < term->codes + 3 * W; n++) {
       const int64_t code = most<int64_t>(0, least<int64_t>(term->codes - 1, n - W));
-      row[n] = (int32_t)rows - 1 - given[term->codes - 1 - code];
+      row[n] = (int32_t)rows - 1 - most(0, given[term->codes - 1 - code]);  // no pair has a code without a row
     }
     row += W, shape += W;  // so that a code is an index
     for (int64_t n = -W; n < term->codes + W; n++) {

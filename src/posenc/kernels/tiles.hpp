@@ -64,32 +64,8 @@ struct Range {
   }
 };
 
-// Whether every code of a term is one that it has numbers for: positions may be written anew after they were checked.
-inline bool codes_fit(const Attention &a, const Term &term) {
-  const int64_t queries = a.queries - a.query_prefix, keys = a.keys - a.key_prefix;
-  if (term.kind == PAIRS || queries <= 0 || keys <= 0) return true;
-  auto range = [](const int32_t *code, int64_t count, int64_t &low, int64_t &high) {
-    int32_t least_code = code[0], most_code = code[0];
-    for (int64_t n = 1; n < count; n++) least_code = least(least_code, code[n]), most_code = most(most_code, code[n]);
-    low = least_code, high = most_code;
-  };
-  const int64_t rows = term.query_code_batch || term.key_code_batch ? a.batch : 1;
-  for (int64_t b = 0; b < rows; b++) {
-    int64_t query_low, query_high, key_low, key_high;
-    range(term.query_code + b * term.query_code_batch, queries, query_low, query_high);
-    range(term.key_code + b * term.key_code_batch, keys, key_low, key_high);
-    if (query_low + key_low < 0 || query_high + key_high >= term.codes) return false;
-  }
-  return true;
-}
-
 // What a function of the library returns.
-enum Answer { DONE, NO_MEMORY, OUTSIDE };
-inline Answer checked(const Attention &a) {
-  for (int64_t n = 0; n < a.term_count; n++)
-    if (!codes_fit(a, a.terms[n])) return OUTSIDE;
-  return DONE;
-}
+enum Answer { DONE, NO_MEMORY, OUTSIDE, NO_ROW };
 
 // Who sees whom, for the tiles of one batch row.
 template <class Real>
@@ -141,6 +117,11 @@ struct Seen {
     if (v->query_document) block_document = Range::of(query_document(block.b) + block.query, block.rows);
   }
 
+  // Whether two orders are within the window; their difference may need all 64 bits.
+  INLINE bool near(int64_t one, int64_t other) const {
+    return (uint64_t)most(one, other) - (uint64_t)least(one, other) <= (uint64_t)v->window;
+  }
+
   // What a block sees of a tile, from the ranges of both.
   Sight by_range(int64_t t) const {
     bool whole = all_there[t] && !v->mask;
@@ -149,9 +130,9 @@ struct Seen {
       whole = whole && orders[t].high <= block_order.low;
     }
     if (v->window >= 0) {
-      // differences of orders that are both in range do not overflow where |order| < 2^62
-      if (orders[t].low - block_order.high > v->window || block_order.low - orders[t].high > v->window) return NONE;
-      whole = whole && orders[t].high - block_order.low <= v->window && block_order.high - orders[t].low <= v->window;
+      const Range &keys = orders[t], &own = block_order;
+      if ((keys.low > own.high && !near(keys.low, own.high)) || (own.low > keys.high && !near(own.low, keys.high))) return NONE;
+      whole = whole && near(keys.high, own.low) && near(own.high, keys.low);
     }
     if (v->query_document) {
       if (documents[t].low > block_document.high || documents[t].high < block_document.low) return NONE;
@@ -180,7 +161,7 @@ struct Seen {
       if (v->window >= 0) {
         const int64_t own = query_order(block.b)[i], *order = key_order(block.b) + tile.key;
         for (int64_t c = 0; c < tile.count; c++)
-          row[c] &= -(Integer<Real>)(order[c] - own <= v->window && own - order[c] <= v->window);
+          row[c] &= -(Integer<Real>)near(order[c], own);
       }
       if (v->query_document) {
         const int64_t own = query_document(block.b)[i], *document = key_document(block.b) + tile.key;

@@ -35,8 +35,11 @@ class Term:
 
     @property
     def form(self) -> str:
-        """What its numbers are a function of: "table", of a code that is the sum of one of the query and one of the
-        key; "pairs", of the pair; "rows", vectors by such a code; "key rows", some of which meet keys; "other"."""
+        """What its numbers are a function of.
+
+        "table", of a code that is the sum of one of the query and one of the key; "pairs", of the pair; "rows", vectors
+        by such a code; "key rows", some of which meet keys; "sparse rows", far more of them than pairs; or "other".
+        """
         return "other"
 
     def tensors(self) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """Inner products of vectors by relative position with queries and keys, and vectors that join the values."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -62,7 +63,16 @@ class Content(Term):
     def form(self) -> str:
         if self.relative.box is None or type(self) is not Content:  # a term of one's own may meet them in another way
             return "other"
+        if self._is_sparse:
+            return "sparse rows"
         return "key rows" if any(part.side == "key" for part in self.parts) else "rows"
+
+    @property
+    def _is_sparse(self) -> bool:
+        """Whether the box has far more lags than there are pairs, so that no part is made a table over all of them."""
+        box = self.relative.box or ()
+        lags = max(prod(box) if part.axis is None else box[part.axis] for part in self.parts)
+        return lags > self.relative.queries.length * self.relative.keys.length + 2**16
 
     def tensors(self) -> list[Tensor]:
         added = [part.added for part in self.parts if part.added is not None]
@@ -130,11 +140,12 @@ class Content(Term):
         """One code a token, and the row of each part that a pair reads, by the sum of its two codes: `[b, sums]`.
 
         Rows are counted from 1. Pairs with a prefix token read 0, and those whose key is ahead, where there is no row
-        for them, -1. Codes are those of the box; without one they count the pairs.
+        for them, -1. Codes are those of the box; without one, or with a sparse one, they
+        count the pairs.
         """
         queries, keys = self.relative.queries, self.relative.keys
         around: tuple[int, ...]
-        if self.relative.box is None:
+        if self.relative.box is None or self._is_sparse:
             code_query = torch.arange(queries.length, device=device)[None] * keys.length
             code_key = torch.arange(keys.length, device=device)[None]
             lags, around = self.relative.pairs(device), (keys.prefix, 0, queries.prefix, 0)

@@ -26,6 +26,7 @@ def refuses(facts: Facts) -> list[str]:
         "it is for heads of up to 256 channels": facts.widest > WIDEST,
         "it has no dropout": facts.dropout,
         "a term is no function of position that a code can say": "other" in facts.forms,
+        "a term has vectors for far more relative positions than there are pairs": "sparse rows" in facts.forms,
         "it compares orders that are whole numbers": facts.by_real_order,
         "vectors meet queries before they turn, and it turns by one rotation that is not trained": vectors
         and facts.rotation == "other",
@@ -41,7 +42,7 @@ def run(problem: Problem) -> Float[Tensor, "b h i e"]:
     gradients = problem.gradients
     problem = problem.rotated() if problem.rotation == "other" else problem
     operands = written(problem)
-    if not gradients and unwatched(problem.q, problem.k, problem.v):
+    if not gradients and unwatched(problem.q, problem.k, problem.v, *operands.numbers, *operands.places):
         return compute(problem.q, problem.k, problem.v, operands, problem.scale, False)[0]
     out: Tensor = attention(
         problem.q,

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from posenc.encoding import exact_arithmetic
 from posenc.mask import Visibility
 from posenc.plan import Problem
 from posenc.relative import Relative
@@ -48,7 +49,9 @@ class _Writer:
             self.numbers.append(self._each(term.values))
             self._codes(term.relative, None)
         else:
-            values = term.values
+            queries, keys = (side.length - side.prefix for side in (term.relative.queries, term.relative.keys))
+            whole = queries if term.values.shape[2] == 1 else -1, keys if term.values.shape[3] == 1 else -1
+            values = term.values.expand(-1, -1, *whole)
             if torch.is_grad_enabled() and values.requires_grad:
                 values = values.expand(self.batch, self.heads, -1, -1).contiguous()
             self.numbers.append(values)
@@ -65,7 +68,8 @@ class _Writer:
         relative, axis = term.relative, part.axis
         lags = relative.lag_table(self.device) if axis is None else relative.lags(axis, self.device)
         rows = part.row(lags[:, None])[:, 0]  # of every code
-        rows = rows.clamp(0, part.table.shape[-2] - 1)  # no pair has a lag beyond the table, but the box may
+        rows = rows.masked_fill((rows < 0) | (rows >= part.table.shape[-2]), -1)  # a box may be larger than the table
+        rows = rows.masked_fill(lags < 0, 0) if part.future else rows
         table, scaled = part.table, term.scaled and part.side != "value"
         ahead = lags < 0 if part.future and not self._sees_no_future() else None
         if ahead is not None and part.future != -torch.inf:  # these pairs have a number, and no row
@@ -76,11 +80,12 @@ class _Writer:
         self._codes(relative, axis)
         self.places.append(rows.int().contiguous())
         if part.added is not None and part.side == "query":
-            self.numbers.append(part.added[0, :, 0].contiguous())
+            self.numbers.append(self._added(part.added))
         elif part.added is not None:  # (k + a) . r = k . r + a . r, the second a number by relative position
-            met = (part.added @ table.mT).squeeze(-2)
+            with exact_arithmetic(self.device):
+                met = (self._added(part.added)[None, :, None] @ table.mT).squeeze(-2)
             met = met.expand(max(met.shape[0], rows.shape[0]), -1, -1)
-            met = met.gather(-1, rows[:, None].expand(*met.shape[:2], -1))
+            met = met.gather(-1, rows.clamp(min=0)[:, None].expand(*met.shape[:2], -1))
             self.table(relative, axis, met * self.problem.scale if scaled else met)
         if ahead is not None:
             number = part.future * self.problem.scale if scaled else part.future
@@ -106,11 +111,21 @@ class _Writer:
             q, k = self.problem.q, self.problem.k
             self.places.append(mask.expand(*q.shape[:3], k.shape[2]))
 
+    def _added(self, added: Tensor) -> Tensor:
+        """What is added to the queries (or the keys) of each head, `[#h, d]`."""
+        channels = self.problem.q.shape[-1]
+        fits = added.ndim == 4 and added.shape[0] == added.shape[2] == 1
+        if not fits or (added.shape[3] != 1 and added.shape[3] != channels):
+            raise ValueError(
+                f"what a part adds must be [1, 1 or heads, 1, {channels}], got {list(added.shape)}: it is one vector "
+                "for all rows and tokens, as wide as q"
+            )
+        return added[0, :, 0].expand(-1, channels).contiguous()
+
     def _each(self, table: Tensor) -> Tensor:
-        """A table of each batch row is one of each head too."""
-        if table.shape[0] == 1:
-            return table.contiguous()
-        return table.expand(self.batch, self.heads, *table.shape[2:]).contiguous()
+        """A table of each batch row is one of each head too. One that does not fit is refused where it is read."""
+        spread = table.shape[0] != 1 and table.shape[1] == 1
+        return (table.expand(-1, self.heads, *table.shape[2:]) if spread else table).contiguous()
 
     def _codes(self, relative: Relative, axis: int | None) -> None:
         self.places += relative.short_codes(self.device, axis)

@@ -120,7 +120,8 @@ def _(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, numbers, places, ctx.program, ctx.scale, _ = inputs
     ctx.numbers, ctx.trained = len(numbers), [x.requires_grad for x in numbers]
-    ctx.save_for_backward(q, k, v, *output, *numbers, *places)
+    kept = (q, k, v, *output, *numbers, *places)
+    ctx.save_for_backward(*(x.clone() if x.is_inference() else x for x in kept))  # a mask may be from inference_mode
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posenc.backends.cpu.fit import require_dtype, require_rotation, require_sizes
 from posenc.backends.cpu.operands import PAIRS, ROWS, TABLE, Operands
 from posenc.kernels import structures
 
@@ -54,6 +55,8 @@ def structured(
     gradients: Sequence[Tensor | None] = (),
 ) -> tuple[structures.Attention, list[Any]]:
     """The structure of an attention, and what has to live as long as it; `gradients` are those of the numbers."""
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    require_dtype(operands.numbers, dtype)
     reader = _Reader(operands, gradients or [None] * len(operands.numbers))
     problem = structures.Attention()
     problem.dtype, problem.threads = structures.DTYPES[q.dtype], torch.get_num_threads()
@@ -65,7 +68,7 @@ def structured(
     problem.query_prefix, problem.key_prefix, problem.blind_is_zero = (reader.number() for _ in range(3))
     rotates, sees_less = reader.number(), reader.number()
     if rotates:
-        problem.rotation = reader.keep(_rotation(reader))
+        problem.rotation = reader.keep(_rotation(reader, problem, dtype))
     if sees_less:
         problem.visibility = reader.keep(_visibility(reader))
     terms = []
@@ -77,10 +80,11 @@ def structured(
     return problem, reader.kept
 
 
-def _rotation(reader: _Reader) -> structures.Rotation:
+def _rotation(reader: _Reader, problem: structures.Attention, dtype: torch.dtype) -> structures.Rotation:
     rotation = structures.Rotation()
     rotation.interleaved = reader.number()
     query, query_sin, key, key_sin = (reader.place() for _ in range(4))
+    require_rotation(problem, (query, query_sin), (key, key_sin), dtype)
     rotation.query_cos, rotation.query_sin = query.data_ptr(), query_sin.data_ptr()
     rotation.key_cos, rotation.key_sin = key.data_ptr(), key_sin.data_ptr()
     rotation.query_batch, rotation.query_head = _shared(query)
@@ -116,7 +120,7 @@ def _term(reader: _Reader, kind: int, problem: structures.Attention) -> structur
     term.kind = kind
     has_more, term.scaled = reader.number(), reader.number()
     table, term.gradient = reader.numbers()
-    _require_fit(kind, table, problem)
+    _require_table(kind, table, problem)
     term.table = table.data_ptr()
     term.batch, term.head = _shared(table)
     if kind == PAIRS:
@@ -132,6 +136,8 @@ def _term(reader: _Reader, kind: int, problem: structures.Attention) -> structur
             term.row, term.row_batch = rows.data_ptr(), rows.stride(0) if rows.shape[0] > 1 else 0
     if has_more:
         more, gradient = reader.numbers()
+        width = 3 if kind in (TABLE, PAIRS) else problem.channels
+        require_sizes("prefix numbers, or what is added to queries,", more, (1, problem.heads), width)
         address, stride = more.data_ptr(), more.stride(0) if more.shape[0] > 1 else 0
         if kind in (TABLE, PAIRS):
             term.prefix, term.prefix_head, term.prefix_gradient = address, stride, gradient
@@ -140,19 +146,16 @@ def _term(reader: _Reader, kind: int, problem: structures.Attention) -> structur
     return term
 
 
-def _require_fit(kind: int, table: Tensor, problem: structures.Attention) -> None:
-    """Raise where a term that somebody made by hand is not of the sizes of this attention."""
-    wanted: tuple[int, ...] = table.shape[2:]
-    if kind == PAIRS:
-        wanted = problem.queries - problem.query_prefix, problem.keys - problem.key_prefix
-    elif kind != TABLE:
-        wanted = table.shape[2], problem.value_channels if kind == ROWS["value"] else problem.channels
-    heads_fit = table.shape[0] in (1, problem.batch) and table.shape[1] in (1, problem.heads)
-    if not heads_fit or table.shape[2:] != wanted:
-        raise ValueError(
-            f"the numbers of a term must be [1 or {problem.batch}, 1 or {problem.heads}, "
-            f"{', '.join(map(str, wanted))}] here, got {tuple(table.shape)}: make them of the sizes of q, k and v"
-        )
+def _require_table(kind: int, table: Tensor, problem: structures.Attention) -> None:
+    heads = (1, problem.batch), (1, problem.heads)
+    if kind == TABLE:  # how many codes there are, the library asks
+        require_sizes("the table", table, *heads, table.shape[-1])
+    elif kind == PAIRS:
+        pairs = problem.queries - problem.query_prefix, problem.keys - problem.key_prefix
+        require_sizes("the numbers", table, *heads, *pairs)
+    else:
+        channels = problem.value_channels if kind == ROWS["value"] else problem.channels
+        require_sizes("the vectors", table, *heads, table.shape[-2], channels)
 
 
 def _shared(x: Tensor) -> tuple[int, int]:
