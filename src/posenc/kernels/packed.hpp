@@ -24,10 +24,10 @@ class Finite {
   Bits<Real> found_{};
 };
 
-// Whether products of queries and keys are made of pairs of bfloat16 numbers.
+// Whether products of queries and keys are made of pairs of bfloat16 numbers: those that turned would have to be rounded.
 template <class Real>
 bool in_pairs(const Attention &a) {
-  if (a.dtype != BFLOAT16 || !multiplies_pairs()) return false;
+  if (a.dtype != BFLOAT16 || a.rotation || !multiplies_pairs()) return false;
   for (int64_t n = 0; n < a.term_count; n++)
     if (a.terms[n].kind == ROWS_KEY) return false;  // they meet keys in float32
   return true;
