@@ -14,7 +14,6 @@ struct Few {
   Plan plan;  // a block is all queries of a head: they are fewer than the rows of a block
   Tiles tiles;
   Seen<Real> seen;
-  Adding<Real> *terms = nullptr;  // [term][query head of the key head]
   int64_t grouped, rows, deep, value_deep, head = -1;
   Real *q, *logits, *sums, *key, *values;
   Real top[FEW_QUERIES], total[FEW_QUERIES];
@@ -32,12 +31,6 @@ struct Few {
     deep = padded<Real>(a.channels), value_deep = padded<Real>(a.value_channels);
     tiles.lay_out<Real>(arena, a);
     seen.lay_out(arena, a, tiles);
-    terms = arena.take<Adding<Real>>(a.term_count * grouped);
-    Adding<Real> measured;
-    for (int64_t n = 0; n < a.term_count * grouped; n++) {
-      Adding<Real> *term = terms ? new (&terms[n]) Adding<Real>() : &(measured = {});
-      term->lay_out(arena, a, a.terms[n / grouped], tiles, plan, false);
-    }
     q = arena.take<Real>(FEW_QUERIES * deep);
     logits = arena.take<Real>(FEW_QUERIES * TILE);
     sums = arena.take<Real>((FEW_QUERIES + STRIP) * value_deep);
@@ -61,10 +54,6 @@ struct Few {
         turn_query(row, i);
         for (int64_t d = 0; d < a.channels; d++) row[d] *= (Real)a.scale;
       }
-      for (int64_t n = 0; n < a.term_count; n++) {
-        terms[n * grouped + within].enter(block, tiles);
-        terms[n * grouped + within].start(block, nullptr, 0);
-      }
     }
     turned = Turn<Real>::of(a.rotation, false, b, g, a.key_prefix);
     for (int64_t r = 0; r < rows; r++) top[r] = -(Real)INFINITY, total[r] = 0;
@@ -74,7 +63,8 @@ struct Few {
       for (int64_t within = 0; within < grouped; within++) {
         const Block block = block_of(b, g, within);
         Real *own = logits + within * a.queries * TILE;
-        for (int64_t n = 0; n < a.term_count; n++) terms[n * grouped + within].add(block, tile, tile.columns, own);
+        for (int64_t n = 0; n < a.term_count; n++)
+          for (int64_t i = 0; i < a.queries; i++) add(a.terms[n], block, i, tile, own + i * TILE);
         int64_t columns;
         seen.start(block);
         const Sight sight = seen.look(block, tiles, t, columns);
@@ -85,6 +75,40 @@ struct Few {
       for (int64_t r = 0; r < rows; r++) weigh(r, tile.columns);
       const Real *rows_of_values = value_rows(b, g, tile);
       accumulate(sums, value_deep, rows, logits, (int64_t)TILE, rows_of_values, values_direct ? a.v.token : value_deep, tile.count, value_deep);
+    }
+  }
+
+  // Logits of a query += a term, whose numbers are read where they lie: each of them once.
+  static void add_falling(Real *__restrict to, const Real *__restrict line) {
+    for (int n = 0; n < W; n++) to[n] += line[-n];
+  }
+  static bool falls(const int32_t *code) {
+    int other = 0;
+    for (int n = 0; n < W; n++) other |= code[n] ^ (code[0] - n);
+    return !other;
+  }
+  void add(const Term &term, const Block &block, int64_t i, const Tile &tile, Real *to) const {
+    const bool prefix_query = i < a.query_prefix, prefix_tile = tile.key < a.key_prefix;
+    const Real *table = (const Real *)term.table + block.b * term.batch + block.h * term.head;
+    i -= a.query_prefix;
+    const int64_t j = tile.key - a.key_prefix;
+    if (prefix_query || prefix_tile) {
+      if (!term.prefix) return;
+      const Real number = ((const Real *)term.prefix + block.h * term.prefix_head)[!prefix_query ? 1 : prefix_tile ? 2 : 0];
+      for (int64_t c = 0; c < tile.count; c++) to[c] += number;
+    } else if (term.kind == PAIRS) {
+      const Real *pair = table + i * term.query + j * term.key;
+      for (int64_t c = 0; c < tile.count; c++) to[c] += pair[c * term.key];
+    } else {
+      const Real *line = table + term.query_code[block.b * term.query_code_batch + i];
+      const int32_t *code = term.key_code + block.b * term.key_code_batch + j;
+      int64_t c = 0;
+      for (; c + W <= tile.count; c += W) {
+        if (falls(code + c)) add_falling(to + c, line + code[c]);
+        else
+          for (int n = 0; n < W; n++) to[c + n] += line[code[c + n]];
+      }
+      for (; c < tile.count; c++) to[c] += line[code[c]];
     }
   }
 
