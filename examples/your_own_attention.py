@@ -12,17 +12,10 @@ torch.manual_seed(0)
 q, k, v = (torch.randn(2, 4, 33, 16, dtype=torch.float64) for _ in range(3))
 positions = posenc.sequence(33)
 
-# 1. Rotary by hand: cosines and sines, one a pair of channels; `half` pairs channel i with i + d/2.
+# 1. Rotary: a term turns queries and keys, here and in every other layer that has them at these positions.
 rotary = posenc.Rotary(16)
-cos, sin = rotary.cos_sin(positions, dtype=torch.float64)
-
-
-def rotate(x: torch.Tensor) -> torch.Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-mine = F.scaled_dot_product_attention(rotate(q), rotate(k), v)
+turn = rotary.term(positions, dtype=torch.float64)
+mine = F.scaled_dot_product_attention(*turn.rotate(q, k), v)
 assert torch.allclose(mine, posenc.attention(q, k, v, rotary), rtol=0, atol=1e-12)
 
 # 2. A bias as a matrix, [heads, queries, keys], for anything that takes a mask to add.
@@ -39,7 +32,11 @@ with torch.no_grad(), warnings.catch_warnings(action="ignore"):
     mine = flex_attention(q, k, v, score_mod=term.score_mod)
 assert torch.allclose(mine, whole, rtol=0, atol=1e-12)
 
-# 4. The pieces themselves.
+# 4. The pieces themselves. Cosines and sines are one a pair of channels; `half` pairs channel i with i + d/2.
+cos, sin = rotary.cos_sin(positions, dtype=torch.float64)
+first, second = q.chunk(2, dim=-1)
+turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+assert torch.allclose(turned, turn.rotate(q, k)[0], rtol=0, atol=1e-12)
 slopes = posenc.alibi_slopes(4)
 buckets = posenc.t5_bucket(torch.arange(-3, 4))
 index = posenc.relative_index((2, 3))

@@ -1,5 +1,6 @@
 """The signature of `attention`: positions, masks, windows, groups, dropout, composition, shared terms, errors."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -318,6 +319,65 @@ def test_explain_gives_reasons() -> None:
         posenc.attention(q, k, v, posenc.ALiBi(4), backend="sdpa")
     with pytest.raises(ValueError, match="backend must be one of auto, cpu, flex, sdpa, dense, got 'flash'"):
         posenc.attention(q, k, v, backend="flash")
+
+
+def test_explain_takes_what_attention_takes() -> None:
+    ours, theirs = inspect.signature(posenc.explain), inspect.signature(posenc.attention)
+    assert str(ours).partition(" -> ")[0] == str(theirs).partition(" -> ")[0]
+    with pytest.raises(TypeError, match=r"^explain\(\) got an unexpected keyword argument 'casual'"):
+        posenc.explain(*inputs(), casual=True)
+
+
+HIDDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "all": ({}, ""),
+    "causal": ({"causal": True}, ""),
+    "the newest token": ({"queries": 1, "causal": True}, ""),
+    "fewer queries": ({"queries": 3, "causal": True}, "the order (causal)"),
+    "window": ({"window": 2}, "a window of 2"),
+    "both": ({"causal": True, "window": 0}, "the order (causal), a window of 0"),
+    "documents": ({"positions": posenc.packed([2, 4])}, "documents"),
+    "padding": ({"positions": posenc.padded(torch.rand(2, 6) < 0.7)}, "padding"),
+    "masks": (
+        {"key_mask": torch.ones(2, 6).bool(), "mask": torch.ones(1, 1, 6, 6).bool()},
+        "key_mask, mask",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_explain_says_what_hides(name: str) -> None:
+    options, wanted = HIDDEN[name]
+    options = dict(options)
+    q, k, v = inputs(options.pop("queries", 6), 6)
+    plan = posenc.explain(q, k, v, **options)
+    said = [line.strip() for line in str(plan).splitlines() if "hidden by" in line]
+    assert said == ([f"hidden by: {wanted}"] if wanted else [])
+    assert (plan.facts.visibility == "mask") == bool(wanted)  # which is what backends read
+
+
+def test_explain_says_that_several_encodings_turn() -> None:
+    q, k, v = inputs(6, 6)
+    one, other = posenc.Rotary(16), posenc.Rotary(16, base=100.0)
+    assert "are turned" not in str(posenc.explain(q, k, v, one, posenc.ALiBi(4)))
+    said = str(posenc.explain(q, k, v, one, posenc.ALiBi(4), other)).splitlines()
+    assert said[-1] == f"  q and k are turned twice, by {one} and by {other}"
+    term = other.term(posenc.sequence(6), dtype=torch.float64)
+    said = str(posenc.explain(q, k, v, one, term, posenc.XPos(16), causal=True)).splitlines()
+    assert said[-1] == f"  q and k are turned 3 times, by {one} and by {term} and by {posenc.XPos(16)}"
+
+
+def test_an_encoding_turns_once(seed: int) -> None:
+    q, k, v = inputs(6, 6)
+    rotary, bias = posenc.Rotary(16), posenc.ALiBi(4)
+    message = "each encoding must turn q and k once, got the same {} twice, which is double its angle: leave one out"
+    with pytest.raises(ValueError, match=message.format("Rotary")):
+        posenc.attention(q, k, v, rotary, bias, rotary)
+    term = rotary.term(posenc.sequence(6), dtype=torch.float64)
+    with pytest.raises(ValueError, match=message.format("Rotation")):
+        posenc.explain(q, k, v, term, term)
+    for more in ([posenc.Rotary(16)], [bias, bias]):  # others that are alike, or that are added
+        both = posenc.attention(q, k, v, rotary, *more)
+        assert not torch.allclose(both, posenc.attention(q, k, v, rotary, *more[1:]))
 
 
 # --- what was once wrong ---

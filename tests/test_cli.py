@@ -306,9 +306,34 @@ def test_bench_trains_when_asked_and_takes_the_backend_that_is_asked_for(posenc)
     assert code == 0
     assert "training" in out.splitlines()[1]
     assert out.splitlines()[2].split()[:3] == ["ALiBi", "5", "dense"]
-    code, out, _ = posenc("bench", "--schemes", "ALiBi", "--lengths", "5", "--backend", "sdpa", *SMALL)
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_bench_of_what_no_backend_can_says_why(posenc, as_json):
+    options = ["--lengths", "5", "--backend", "sdpa", *SMALL, *as_json]
+    code, out, err = posenc("bench", "--schemes", "ALiBi,Shaw", *options)
+    assert (code, out) == (2, "")
+    title, *reasons = err.splitlines()
+    assert title == "posenc: nothing can be measured with these options:"
+    cannot = "is left out: backend 'sdpa' cannot compute this: a term is left in the logits"
+    assert [line.startswith(f"{name} {cannot}") for line, name in zip(reasons, ("ALiBi", "Shaw"), strict=True)]
+    code, out, _ = posenc("bench", "--schemes", "ALiBi,Rotary", *options)
     assert code == 0
-    assert out.splitlines()[-1].startswith("ALiBi is left out: backend 'sdpa' cannot compute this: ")
+    assert f"ALiBi {cannot}" in out
+
+
+def test_bench_warns_of_a_busy_machine_and_of_it_alone(posenc, monkeypatch):
+    from posenc.bench import text
+
+    options = ["--schemes", "ALiBi,alibi", "--lengths", "5,5", "--json", *SMALL]  # one turn is its own median
+    code, out, err = posenc("bench", *options)
+    assert (code, err) == (0, "")
+    assert len(json.loads(out)["rows"]) == 1
+    monkeypatch.setattr(text, "STEADY", -1.0)
+    code, out, err = posenc("bench", *options)
+    assert code == 0
+    assert len(json.loads(out)["rows"]) == 1
+    assert err.startswith("warning: in 1 of 1 rows a turn is more than ")
 
 
 def test_bench_of_all_says_what_cannot_have_these_sizes(posenc, monkeypatch):
@@ -332,7 +357,8 @@ def test_bench_names_the_packages_of_peers_that_are_not_installed(posenc, monkey
     ("arguments", "message"),
     [
         (["--schemes", "Rotery"], "unknown scheme 'Rotery': did you mean Rotary?"),
-        (["--dtype", "int8"], "dtype must be one of float32, bfloat16, float16, float64, got 'int8'"),
+        (["--dtype", "int8"], "dtype must be one of float32, bfloat16, float16, float64, got 'int8': for example "),
+        (["--dtype", "bf16"], "dtype must be one of float32, bfloat16, float16, float64, got 'bf16': did you mean b"),
         (["--schemes", "Rotary", "--head-dim", "7"], "head_dim must be even"),
         (["--device", "nowhere"], "device must be one that torch can use here, got 'nowhere'"),
         (["--device", "meta"], "device must be one that computes, got 'meta'"),

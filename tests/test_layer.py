@@ -1,5 +1,9 @@
 """`SelfAttention` and its cache: the same numbers whole, token by token, grouped, and padded."""
 
+import copy
+import gc
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -113,11 +117,92 @@ def test_a_refused_step_leaves_the_cache_as_it_was(seed: int) -> None:
     layer = posenc.SelfAttention(32, 4, posenc.Rotary(8)).double()
     x, cache = torch.randn(2, 8, 32, dtype=torch.float64), posenc.KeyValueCache()
     layer(x[:, :7], causal=True, cache=cache)
-    with pytest.raises(ValueError, match="positions must cover the 8 keys, got 1"):
+    with pytest.raises(
+        ValueError, match="positions must cover all 8 tokens, the 7 in the cache first, got 1: "
+    ) as caught:
         layer(x[:, 7:], causal=True, cache=cache, positions=posenc.sequence(1, 7))
+    assert "key_positions" not in str(caught.value)  # which a layer does not take
     assert len(cache) == 7
     step = layer(x[:, 7:], causal=True, cache=cache)
     torch.testing.assert_close(step, layer(x, causal=True)[:, 7:], rtol=1e-11, atol=1e-11)
+
+
+def test_a_cache_serves_one_layer(seed: int) -> None:
+    first, second = (posenc.SelfAttention(16, 2, posenc.Rotary(8)) for _ in range(2))
+    x, cache = torch.randn(2, 4, 16), posenc.KeyValueCache()
+    step = first(x[:, :3], causal=True, cache=cache)
+    with pytest.raises(
+        ValueError, match="a cache must serve one layer, got one with 3 tokens of another SelfAttention"
+    ):
+        second(x[:, :3], causal=True, cache=cache)
+    assert len(cache) == 3
+    step = first(x[:, 3:], causal=True, cache=cache)
+    torch.testing.assert_close(step, first(x, causal=True)[:, 3:])
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))],
+    ids=["copy", "deep", "pickle"],
+)
+def test_a_copied_cache_goes_on_in_a_copied_layer(copied: Callable[[Any], Any], seed: int) -> None:
+    layer, x, cache = posenc.SelfAttention(16, 2, posenc.Rotary(8)), torch.randn(2, 4, 16), posenc.KeyValueCache()
+    with torch.no_grad():
+        layer(x[:, :3], causal=True, cache=cache)
+        for another in (copy.deepcopy(layer), layer):
+            step = another(x[:, 3:], causal=True, cache=copied(cache))
+            torch.testing.assert_close(step, layer(x, causal=True)[:, 3:])
+        layer(x[:, 3:], causal=True, cache=cache)
+    assert len(cache) == 4
+
+
+def test_a_cache_outlives_its_layer(seed: int) -> None:
+    x, cache = torch.randn(1, 4, 16), posenc.KeyValueCache()
+    layer = posenc.SelfAttention(16, 2)
+    weights = layer.state_dict()
+    layer(x[:, :3], causal=True, cache=cache)
+    del layer
+    gc.collect()
+    again = posenc.SelfAttention(16, 2)
+    again.load_state_dict(weights)
+    torch.testing.assert_close(again(x[:, 3:], causal=True, cache=cache), again(x, causal=True)[:, 3:])
+
+
+def test_a_layer_of_ones_own_keeps_a_cache_to_itself() -> None:
+    class Own(torch.nn.Module):
+        pass
+
+    ours, others, cache = Own(), Own(), posenc.KeyValueCache()
+    k, v = torch.randn(2, 1, 2, 3, 8)
+    cache.keep(*cache.joined(k, v, ours), ours)
+    assert cache.joined(k, v, ours)[0].shape == cache.joined(k, v)[0].shape == (1, 2, 6, 8)
+    with pytest.raises(ValueError, match=r"got one with 3 tokens of another Own: make one posenc\.KeyValueCache"):
+        cache.joined(k, v, others)
+
+
+def test_one_graph_serves_the_layers_of_a_model_and_their_caches(seed: int) -> None:
+    """Whose a cache is stays out of the graph, which would be made again for each layer."""
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    layers = [posenc.SelfAttention(16, 2, posenc.Rotary(8)) for _ in range(4)]
+    caches = [posenc.KeyValueCache() for _ in layers]
+    made = []
+    with torch.no_grad():
+        x = torch.randn(1, 12, 16)
+        wanted = [layer(x, causal=True)[:, -1:] for layer in layers]
+        for layer in layers:
+            layer.compile(backend=count, dynamic=True, fullgraph=True)
+        for part in x.split([9, 1, 1, 1], 1):
+            steps = [layer(part, causal=True, cache=cache) for layer, cache in zip(layers, caches, strict=True)]
+            made.append(len(graphs))
+    torch.testing.assert_close(steps, wanted)
+    assert made[-1] == made[-2]
+    assert made[0] == 1
 
 
 def test_it_takes_the_options_of_attention(seed: int) -> None:

@@ -578,7 +578,7 @@ def test_inference_and_checkpoints() -> None:
     assert torch.equal(leaf.grad, again.grad)
 
 
-# --- in place ---
+# --- what a term is not for ---
 
 
 @pytest.fixture(params=[pytest.param(True, marks=built), False], ids=["kernel", "torch"])
@@ -587,6 +587,91 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     if not request.param:
         monkeypatch.setattr(kernels, "BUILT", False)
     return bool(request.param)
+
+
+MISFITS: dict[str, tuple[Callable[[Tensor], Tensor], type[Exception], str]] = {
+    "one token": (lambda x: x[:, :, :1], ValueError, "must have the 9 tokens that the term was evaluated at, got 1"),
+    "more tokens": (
+        lambda x: x.repeat(1, 1, 2, 1),
+        ValueError,
+        "must have the 9 tokens .* got 18: evaluate it at these",
+    ),
+    "fewer channels": (
+        lambda x: x[..., :8],
+        ValueError,
+        "must have the 12 channels .* got 8: make an encoding of that",
+    ),
+    "more channels": (lambda x: x.repeat(1, 1, 1, 2), ValueError, "must have the 12 channels .* got 24"),
+    "one head": (lambda x: x[:, :1], ValueError, "must have the 3 rows and 4 heads .* got 3 and 1: evaluate it for"),
+    "fewer rows": (lambda x: x[:2], ValueError, "must have the 3 rows and 4 heads .* got 2 and 4"),
+    "a dtype": (
+        lambda x: x.double(),
+        ValueError,
+        r"the term must be in torch\.float64 on cpu for . in torch\.float64, got",
+    ),
+    "integers": (lambda x: x.long(), TypeError, r"must be a real tensor, got torch\.int64: convert it"),
+    "no batch": (lambda x: x[0], ValueError, r"must be \[batch, heads, tokens, channels\], got shape \(4, 9, 12\)"),
+    "a device": (lambda x: x.to("meta"), ValueError, "the term must be in torch.float32 on meta for . in"),
+}
+
+
+@pytest.mark.parametrize("which", ["q", "k"])
+@pytest.mark.parametrize("name", MISFITS)
+def test_what_a_term_was_not_evaluated_for_is_refused(either: bool, name: str, which: str) -> None:
+    change, kind, message = MISFITS[name]
+    encoding = posenc.MixedRotary(4, 12, axes=1).requires_grad_(False)
+    term = encoding.term(posenc.sequence(9, torch.tensor([0, 5, 50])))
+    if name == "one head" and which == "k":  # keys of grouped queries, of which each head gets its own
+        term = posenc.Rotary(12).term(posenc.sequence(9))
+        assert term.rotate(torch.ones(3, 4, 9, 12), torch.ones(3, 1, 9, 12))[1].shape == (3, 1, 9, 12)
+        return
+    q, k = drawn(2, 3, 4, 9, 12)
+    given = {"q": q, "k": k, which: change(q if which == "q" else k)}
+    with pytest.raises(kind, match=message) as caught:
+        term.rotate(**given)
+    assert name in ("a dtype", "a device") or str(caught.value).startswith(which)
+    if name not in ("one head", "no batch"):  # which it refuses in its own words
+        with pytest.raises(kind, match=message):
+            term.rotate_(**given)
+
+
+def test_heads_that_do_not_divide_are_refused(either: bool) -> None:
+    term = posenc.MixedRotary(4, 12, axes=1).requires_grad_(False).term(posenc.sequence(9))
+    for heads in (3, 8):
+        with pytest.raises(ValueError, match=f"k must have the 1 rows and 4 heads .* got 1 and {heads}"):
+            term.rotate(torch.ones(1, 4, 9, 12), torch.ones(1, heads, 9, 12))
+
+
+def test_part_of_the_channels_needs_that_part(either: bool) -> None:
+    """A term of one's own may leave the width open."""
+    made = posenc.Rotary(12, rotary_dim=8).term(posenc.sequence(9))
+    term = posenc.Rotation(made.relative, made.query, made.key, made.layout)
+    x = drawn(1, 2, 9, 16)
+    assert torch.equal(term.rotate(x, x)[0][..., 8:], x[..., 8:])
+    with pytest.raises(ValueError, match="q must have the 8 or more channels that the term was made for, got 4: make"):
+        term.rotate(x[..., :4], x)
+
+
+def test_a_compiled_rotation_is_checked_and_serves_all_lengths() -> None:
+    def turn(q: Tensor, k: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        term = posenc.Rotary(12).term(posenc.sequence(q.shape[2], start), posenc.sequence(k.shape[2]))
+        return term.rotate(q, k)
+
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(turn, fullgraph=True, dynamic=True, backend=count)
+    for queries, keys in ((4, 7), (5, 9), (6, 30)):
+        q, k, start = drawn(2, 3, queries, 12), drawn(2, 3, keys, 12), torch.tensor(keys - queries)
+        torch.testing.assert_close(compiled(q, k, start), turn(q, k, start))
+    assert len(graphs) == 1
+
+
+# --- in place ---
 
 
 ENCODINGS: dict[str, Callable[[], posenc.RotaryEncoding]] = {

@@ -3,7 +3,7 @@
 Not named after its function, which the package exports: a submodule of that name would hide it under lazy import.
 """
 
-from typing import Any
+from collections.abc import Sequence as SequenceOf
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -96,20 +96,56 @@ def explain(
     k: Float[Tensor, "b g j d"],
     v: Float[Tensor, "b g j e"],
     *encodings: Encoding | Term,
+    positions: Positions | None = None,
+    key_positions: Positions | None = None,
+    causal: bool = False,
+    window: int | None = None,
+    mask: Bool[Tensor, "#b #h #i #j"] | None = None,
+    key_mask: Bool[Tensor, "b j"] | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
     backend: str = "auto",
-    **options: Any,
 ) -> Plan:
-    """The plan of `attention` for the same arguments: which backend, and why not the others. Prints as a few lines.
+    """The plan of `attention` for the same arguments: which backend, and why not the others.
+
+    Prints as a few lines, which also say what a mask is made of, and which encodings turn queries and keys where more
+    than one does.
 
     >>> q = k = v = torch.randn(1, 4, 9, 16)
-    >>> print(posenc.explain(q, k, v, posenc.ALiBi(4), dropout=0.1))
+    >>> print(posenc.explain(q, k, v, posenc.ALiBi(4), window=2, dropout=0.1))
     backend: dense
-      terms in the logits: bias; visibility: all; torch.float32 on cpu, without gradients
+      terms in the logits: bias; visibility: mask; torch.float32 on cpu, without gradients
       not cpu: it has no dropout
       not flex: FlexAttention is for CUDA; it has no dropout
       not sdpa: a term is left in the logits, and it would need an L x L mask
+      hidden by: a window of 2
     """
-    return choose(_problem(q, k, v, *encodings, **options).facts(backend), BACKENDS)
+    problem = _problem(
+        q,
+        k,
+        v,
+        *encodings,
+        positions=positions,
+        key_positions=key_positions,
+        causal=causal,
+        window=window,
+        mask=mask,
+        key_mask=key_mask,
+        scale=scale,
+        dropout=dropout,
+    )
+    return choose(problem.facts(backend), BACKENDS)._replace(notes=_notes(problem, encodings))
+
+
+def _notes(problem: Problem, encodings: SequenceOf[Encoding | Term]) -> list[str]:
+    notes = []
+    if problem.visibility.kind == "mask":
+        notes.append(f"hidden by: {', '.join(problem.visibility.hidden_by())}")
+    turning = _turning(encodings)
+    if len(turning) > 1:
+        times = "twice" if len(turning) == 2 else f"{len(turning)} times"
+        notes.append(f"q and k are turned {times}, by {' and by '.join(map(repr, turning))}")
+    return notes
 
 
 def _problem(
@@ -142,6 +178,7 @@ def _problem(
     relative.require_batch(q.shape[0])
 
     terms = [_term(encoding, relative, q, causal) for encoding in encodings]
+    _require_once(_turning(encodings))
     require_together(terms, q, v)
     rotations = [term for term in terms if isinstance(term, Rotation) and not isinstance(term, Decay)]
     visibility = Visibility(
@@ -158,6 +195,22 @@ def _problem(
         for term in terms:
             scale *= term.scale_factor
     return Problem(q, k, v, q, k, rotations, left_in_logits(terms), visibility, scale, dropout)
+
+
+def _turning(encodings: SequenceOf[Encoding | Term]) -> list[Encoding | Term]:
+    """Those that turn queries and keys."""
+    return [each for each in encodings if isinstance(each, Rotation) or getattr(each, "place", "") == "rotary"]
+
+
+def _require_once(turning: SequenceOf[Encoding | Term]) -> None:
+    """Raise where the same one turns twice. Two that are alike may be meant, and so may a bias that is added twice."""
+    for place, each in enumerate(turning):
+        if any(each is other for other in turning[:place]):
+            name = type(each).__name__
+            raise ValueError(
+                f"each encoding must turn q and k once, got the same {name} twice, which is double its angle: "
+                "leave one out"
+            )
 
 
 def _term(encoding: Encoding | Term, relative: Relative, q: Tensor, causal: bool) -> Term:

@@ -1,6 +1,7 @@
 """A ready self-attention layer with position encodings and a key/value cache."""
 
-from typing import cast
+import weakref
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,7 +20,9 @@ class KeyValueCache:
     """Keys and values of the tokens that one layer has seen, before rotation; one cache a layer.
 
     Keys are kept unrotated, so that every decode step is the same attention as the full pass. In a layer of your own,
-    `joined(keys, values)` gives those of all tokens, and `keep` holds them once the step has worked.
+    `joined(keys, values, self)` gives those of all tokens, and `keep(keys, values, self)` holds them once the step has
+    worked. What one layer keeps no other may join, which is checked outside compiled graphs; a copy, by `copy` or
+    `pickle`, is of whichever layer keeps in it first.
 
     >>> cache = posenc.KeyValueCache()
     >>> layer = posenc.SelfAttention(32, 4, posenc.Rotary(8))
@@ -32,16 +35,24 @@ class KeyValueCache:
     def __init__(self) -> None:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
+        self._layer: weakref.ref[nn.Module] | None = None
 
     def joined(
-        self, keys: Float[Tensor, "b g j d"], values: Float[Tensor, "b g j d"]
+        self, keys: Float[Tensor, "b g j d"], values: Float[Tensor, "b g j d"], layer: nn.Module | None = None
     ) -> tuple[Float[Tensor, "b g all d"], Float[Tensor, "b g all d"]]:
         """The keys and values of all tokens, new ones at the end; nothing is kept until `keep`.
 
-        Raises ValueError where the new ones do not continue the old.
+        Raises ValueError where the new ones do not continue the old, or where those were kept by another layer.
         """
         if self.keys is None or self.values is None:
             return keys, values
+        if layer is not None and not torch.compiler.is_compiling():  # a graph serves all layers that are alike
+            owner = None if self._layer is None else self._layer()
+            if owner is not None and owner is not layer:
+                raise ValueError(
+                    f"a cache must serve one layer, got one with {len(self)} tokens of another {type(owner).__name__}: "
+                    "make one posenc.KeyValueCache() a layer"
+                )
         b, g, _, d = self.keys.shape
         if keys.shape[0] != b or keys.shape[1] != g or keys.shape[3] != d or keys.dtype != self.keys.dtype:
             raise ValueError(
@@ -50,9 +61,16 @@ class KeyValueCache:
             )
         return torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
 
-    def keep(self, keys: Float[Tensor, "b g all d"], values: Float[Tensor, "b g all d"]) -> None:
-        """Hold the keys and values of all tokens."""
+    def keep(
+        self, keys: Float[Tensor, "b g all d"], values: Float[Tensor, "b g all d"], layer: nn.Module | None = None
+    ) -> None:
+        """Hold the keys and values of all tokens, for this layer."""
         self.keys, self.values = keys, values
+        if not torch.compiler.is_compiling():
+            self._layer = None if layer is None else weakref.ref(layer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_layer": None}
 
     def __len__(self) -> int:
         return 0 if self.keys is None else self.keys.shape[2]
@@ -134,7 +152,12 @@ class SelfAttention(nn.Module):
         if cache is not None:
             if not isinstance(cache, KeyValueCache):
                 raise TypeError(f"cache must be a posenc.KeyValueCache, got {type(cache).__name__}: make one a layer")
-            k, v = cache.joined(k, v)
+            k, v = cache.joined(k, v, self)
+            if isinstance(positions, Positions) and positions.length != k.shape[2]:
+                raise ValueError(
+                    f"positions must cover all {k.shape[2]} tokens, the {len(cache)} in the cache first, got "
+                    f"{positions.length}: pass those of all, or leave them out for a sequence"
+                )
         encodings = [cast(Encoding, encoding) for encoding in self.encodings]
         out = attention(
             q,
@@ -152,7 +175,7 @@ class SelfAttention(nn.Module):
             backend=backend,
         )
         if cache is not None:
-            cache.keep(k, v)  # a step that was refused leaves the cache as it was
+            cache.keep(k, v, self)  # a step that was refused leaves the cache as it was
         return cast(Tensor, self.output(out.transpose(1, 2).flatten(2)))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:

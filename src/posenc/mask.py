@@ -54,6 +54,18 @@ class Visibility:
             return "all"
         return "causal" if self._by_index else "mask"
 
+    def hidden_by(self) -> list[str]:
+        """What keeps queries from keys, in words."""
+        causes = {
+            "the order (causal)": self.causal,
+            f"a window of {self.window}": self.window is not None,
+            "documents": any(side.document() is not None for side in (self.queries, self.keys)),
+            "padding": self.keys.present() is not None,
+            "key_mask": self.key_mask is not None,
+            "mask": self.mask is not None,
+        }
+        return [cause for cause, holds in causes.items() if holds]
+
     def allowed(self, device: Device = None) -> Bool[Tensor, "#b #h #i #j"] | None:
         """True where query i may attend to key j, or None where every query sees every key."""
         documents = self.documents(device)

@@ -132,6 +132,8 @@ class Plan(NamedTuple):
     facts: Facts
     refusals: dict[str, list[str]]
     passed_over: list[str]
+    notes: SequenceOf[str] = ()
+    """What facts leave out, in sentences."""
 
     def __str__(self) -> str:
         pairwise = {"pairs": " (a number for every pair, L x L)"}
@@ -147,7 +149,7 @@ class Plan(NamedTuple):
         lines += [f"  not {name}: {'; '.join(reasons)}" for name, reasons in self.refusals.items()]
         if self.passed_over:
             lines.append(f"  not {', '.join(self.passed_over)}: {self.backend.NAME} comes first")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
 def choose(facts: Facts, backends: SequenceOf[Backend]) -> Plan:

@@ -8,8 +8,9 @@ package that computes the same from the same numbers (`posenc.bench.peers`).
 *Time.* All run in turn, A B C, C B A, A B C, … after each was warmed up. The ratio is that of the medians; its spread
 is the smallest and the largest ratio within a turn, between which it always lies. Noise that lasts longer than a turn
 falls on all; but where other programs keep the cores busy, calls of many small parallel steps wait most, and a single
-thread is fairer (`OMP_NUM_THREADS=1`). What has taken half a minute in all takes no more turns than three. Inference is
-under `torch.inference_mode`, training is forward and backward, with gradients for q, k, v and every parameter.
+thread is fairer (`OMP_NUM_THREADS=1`); `warning` tells of it. What has taken half a minute in all takes no more turns
+than three. Inference is under `torch.inference_mode`, training is forward and backward, with gradients for q, k, v and
+every parameter.
 
 *Memory.* On a CPU the peak resident memory of the process (`ru_maxrss`), which counts whatever allocates: each call is
 made once in a process of its own, forked from one that has imported torch and computed nothing, after a call at a tiny
@@ -35,7 +36,7 @@ from posenc.bench.machine import about
 from posenc.bench.memory import Memory
 from posenc.bench.rows import Row, Say, compare
 from posenc.bench.setting import PLAIN, Setting, Subject, require_count
-from posenc.bench.text import cells, headings, line
+from posenc.bench.text import cells, headings, line, warning
 from posenc.bench.timing import Ratio
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "line",
     "measure",
     "missing_peers",
+    "warning",
 ]
 
 
@@ -78,9 +80,10 @@ def measure(
     """Measure schemes one after another: each along sequences of the lengths, and on the grids, as its axes have it.
 
     `schemes` are names of the catalog; if empty, all of them. With no sizes, 400 tokens and a grid of 20 × 20; with
-    grids alone, lengths are their numbers of cells. A scheme of three axes reads a grid of two as one frame. Attention
-    is causal where a scheme needs it, and plain attention beside it then is too. With `with_peers`, the peers of a
-    scheme that are installed follow it, measured in the same turns. `say` is told what is being measured.
+    grids alone, lengths are their numbers of cells. What is said twice is measured once. A scheme of three axes reads a
+    grid of two as one frame. Attention is causal where a scheme needs it, and plain attention beside it then is too.
+    With `with_peers`, the peers of a scheme that are installed follow it, measured in the same turns. `say` is told
+    what is being measured.
 
     What cannot be measured has a row that says why. Raises ValueError before anything is measured: for an unknown
     scheme, dtype, device or backend, and where a scheme that was named cannot have these sizes.

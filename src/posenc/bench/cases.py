@@ -10,7 +10,7 @@ import posenc
 from posenc import catalog
 from posenc.bench.machine import memory_limit
 from posenc.bench.rows import Row
-from posenc.bench.setting import DTYPES, Setting, Subject, build, require_count
+from posenc.bench.setting import DTYPES, SHORT, Setting, Subject, build, require_count
 
 __all__ = ["chosen"]
 
@@ -20,10 +20,13 @@ def chosen(
 ) -> list[Row]:
     """Schemes, all if empty, each at the lengths and on the grids that its axes have; a row says what cannot be.
 
+    What is said twice is measured once.
+
     Raises ValueError for an unknown scheme, dtype, device or backend, for more tokens than memory holds, and where a
     scheme that was named cannot be measured.
     """
-    cards = [catalog.card(name) for name in dict.fromkeys(schemes)] or list(catalog.CARDS)
+    named = dict.fromkeys(catalog.card(name).name for name in schemes)
+    cards = [catalog.card(name) for name in named] or list(catalog.CARDS)
     for name in ("batch", "heads", "head_dim"):
         require_count(name, getattr(common, name))
     for name, size in [("each of lengths", size) for size in lengths]:
@@ -34,9 +37,9 @@ def chosen(
         for size in grid:
             require_count("each size of grids", size)
     _require_torch(common, backend)
-    planes = [tuple(grid) for grid in grids] or ([] if lengths else [(20, 20)])
+    planes = list(dict.fromkeys(tuple(grid) for grid in grids)) or ([] if lengths else [(20, 20)])
     lines: list[tuple[int, ...]] = [
-        (length,) for length in lengths or dict.fromkeys(math.prod(plane) for plane in planes)
+        (length,) for length in dict.fromkeys(lengths or (math.prod(plane) for plane in planes))
     ]
     for shape in (*lines, *planes):
         _require_memory(common._replace(shape=shape))
@@ -62,7 +65,9 @@ def chosen(
 def _require_torch(common: Setting, backend: str) -> None:
     """Raise where torch has no such dtype or device, or attention no such backend."""
     if common.dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {common.dtype!r}: for example float32")
+        meant = SHORT.get(str(common.dtype).removeprefix("torch."))
+        advice = f"did you mean {meant}?" if meant else "for example float32"
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {common.dtype!r}: {advice}")
     try:
         q = torch.zeros(1, 1, 1, 1, device=common.device)
     except (AssertionError, RuntimeError) as error:  # unknown to torch, or not there

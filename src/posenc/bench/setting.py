@@ -8,9 +8,12 @@ import torch
 import posenc
 from posenc import catalog
 
-__all__ = ["DTYPES", "PLAIN", "Setting", "Subject", "build", "require_count"]
+__all__ = ["DTYPES", "PLAIN", "SHORT", "Setting", "Subject", "build", "require_count"]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+SHORT = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "fp64": "float64"}
+SHORT |= {"float": "float32", "double": "float64"} | {name: name for name in DTYPES}
+"""What dtypes are called elsewhere."""
 
 Options = tuple[tuple[str, Any], ...]
 

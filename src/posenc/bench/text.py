@@ -8,7 +8,9 @@ from posenc.bench.error import Error
 from posenc.bench.rows import Row
 from posenc.bench.timing import Ratio
 
-__all__ = ["cells", "headings", "line"]
+__all__ = ["cells", "headings", "line", "warning"]
+
+STEADY = 0.15  # a turn that is further from the median says that others had the cores
 
 WIDTHS = {
     "name": 50,
@@ -53,6 +55,18 @@ def line(texts: Sequence[str], train: bool) -> str:
     for text, name in zip(texts, headings(train), strict=True):
         placed.append(text.ljust(WIDTHS[name]) if name in LEFT else text.rjust(WIDTHS[name]))
     return "  ".join(placed).rstrip()
+
+
+def warning(rows: Sequence[Row]) -> str:
+    """That the machine was busy, where times of single turns are far from the median; else nothing."""
+    measured = [row for row in rows if row.inference is not None]
+    wide = [row for row in measured if any(time and time.spread > STEADY for time in (row.inference, row.training))]
+    if not wide:
+        return ""
+    return (
+        f"warning: in {len(wide)} of {len(measured)} rows a turn is more than {STEADY:.0%} off the median: other "
+        "programs keep the machine busy, so measure again when it is idle, or with more --repeats"
+    )
 
 
 def _forward_only(row: Row) -> bool:

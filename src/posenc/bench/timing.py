@@ -27,6 +27,11 @@ class Ratio(NamedTuple):
     """Median of the other."""
     turns: int
 
+    @property
+    def spread(self) -> float:
+        """How far the ratio of a single turn is from that of the medians, at most, as a part of it."""
+        return max(self.high - self.ratio, self.ratio - self.low) / self.ratio
+
 
 def in_turn(calls: Sequence[Callable[[], object]], repeats: int, device: str) -> list[Ratio]:
     """Run all calls in turn, each turn in the opposite order of the one before: how the others compare to the first."""

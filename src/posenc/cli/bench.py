@@ -62,23 +62,32 @@ def bench(
             say=lambda text: live.update(text, refresh=True),
         )
         about = benchmark.about()
-        if not as_json:
-            typer.echo(f"batch {batch}, {heads} heads of {head_dim}, {dtype}, {device}, threads: {about['threads']}")
-            typer.echo(benchmark.line(benchmark.headings(train), train))
+        title = f"batch {batch}, {heads} heads of {head_dim}, {dtype}, {device}, threads: {about['threads']}"
+        above = [title, benchmark.line(benchmark.headings(train), train)]
         with live:
             for row in measured:
                 rows.append(row)
                 if not as_json and row.inference is not None:
                     live.stop()
-                    typer.echo(benchmark.line(benchmark.cells(row, train), train))
+                    typer.echo("\n".join([*above, benchmark.line(benchmark.cells(row, train), train)]))
                     live.start()
+                    above = []
     except (ValueError, MemoryError, OutOfMemoryError) as error:  # a size that a scheme cannot have, or the machine
         fail(str(error))
     refused = [row.refused for row in rows if row.refused] + missing
+    if all(row.inference is None for row in rows):
+        fail("\n".join(["nothing can be measured with these options:", *refused]))
     if as_json:
         found = {"repeats": repeats, "rows": [row.as_dict() for row in rows if row.inference is not None]}
         typer.echo(json.dumps(about | found | {"left_out": refused}, indent=2))
-        return
+    else:
+        _echo_notes(refused)
+    if busy := benchmark.warning(rows):
+        typer.echo(busy, err=True)
+
+
+def _echo_notes(refused: list[str]) -> None:
+    """What the columns are, and what is not among the rows."""
     typer.echo(
         "\nTime: ratio to plain attention in the same run (range over turns). MiB: peak memory beyond plain's.\n"
         "Errors: largest difference from float64 over the largest number (of the dense path in the same dtype)."

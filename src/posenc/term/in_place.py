@@ -40,13 +40,13 @@ def _overlap(q: Tensor, k: Tensor) -> bool:
         return False
     if transformed() or q.device != k.device or not q.numel() or not k.numel() or not (q.data_ptr() and k.data_ptr()):
         return False
-    size = q.element_size()
     # is there i, within the shape of q, and j, within that of k, with  q + sum i stride = k + sum j stride ?
     reach: dict[int, tuple[int, int]] = {}
     for x, sign in ((q, 1), (k, -1)):
         for length, stride in zip(x.shape, x.stride(), strict=True):
-            low, high = reach.get(stride * size, (0, 0))
-            reach[stride * size] = (low, high + length - 1) if sign > 0 else (low - length + 1, high)
+            step = stride * x.element_size()
+            low, high = reach.get(step, (0, 0))
+            reach[step] = (low, high + length - 1) if sign > 0 else (low - length + 1, high)
     return _is_sum(k.data_ptr() - q.data_ptr(), sorted(reach.items(), reverse=True))
 
 

@@ -12,6 +12,7 @@ from posenc.kernels.rotate import Turning, rotate, rotate_, serves
 from posenc.relative import Relative
 from posenc.term.base import Term
 from posenc.term.in_place import require_in_place
+from posenc.term.turning import require_turning
 
 __all__ = ["Decay", "Rotation"]
 
@@ -45,11 +46,13 @@ class Rotation(Term):
         """Rotated queries and keys, in their own dtype.
 
         Where heads turn differently and queries are grouped, keys come back with as many heads as the queries have.
+
+        Raises ValueError for numbers of tokens, heads, rows or channels, a dtype or a device that the term is not for.
         """
-        if self.key[0].shape[1] > 1:
+        if self.key[0].shape[1] > 1 and k.shape[1] and not q.shape[1] % k.shape[1]:
             k = repeated(k, q.shape[1])
         given = self._given(q, k)
-        if serves(*given):
+        if self._served(given):
             turned = rotate(*given, interleaved=self.layout == "interleaved")
             return turned[0], turned[1]
         return _rotated(*given[0], self.layout), _rotated(*given[1], self.layout)
@@ -59,17 +62,18 @@ class Rotation(Term):
     ) -> tuple[Float[Tensor, "b h i d"], Float[Tensor, "b g j d"]]:
         """The same two tensors, rotated where they lie, for inference: nothing of their size is allocated on a CPU.
 
-        Raises ValueError where q, k or the frequencies require gradients that are enabled; where a tensor is expanded,
-        or q and k share memory; and where heads turn differently and k has fewer of them than q.
+        Raises ValueError as `rotate`; where q, k or the frequencies require gradients that are enabled; where a tensor
+        is expanded, or q and k share memory; and where heads turn differently and k has fewer of them than q.
         """
         if self.key[0].shape[1] > 1 and k.shape[1] != q.shape[1]:
             raise ValueError(
                 f"k must have the {q.shape[1]} heads of q, each of which turns in its own way, got {k.shape[1]}: "
                 "there is no room for more in place, call rotate"
             )
-        require_in_place(q, k, self.tensors())
         given = self._given(q, k)
-        if serves(*given):
+        served = self._served(given)
+        require_in_place(q, k, self.tensors())
+        if served:
             rotate_(*given, interleaved=self.layout == "interleaved")
         else:
             for x, cos, sin, prefix in given:
@@ -92,6 +96,15 @@ class Rotation(Term):
     def _given(self, q: Tensor, k: Tensor) -> tuple[Turning, Turning]:
         prefix = self.relative.queries.prefix, self.relative.keys.prefix
         return Turning(q, *self.query, prefix[0]), Turning(k, *self.key, prefix[1])
+
+    def _served(self, given: tuple[Turning, Turning]) -> bool:
+        """Whether the kernel turns these. Raises where they are not what the term is for."""
+        q, k = given
+        if serves(q, k) and (self.head_dim is None or q.x.shape[-1] == k.x.shape[-1] == self.head_dim):
+            return True  # the kernel has looked at all else
+        require_turning("q", q, self.head_dim)
+        require_turning("k", k, self.head_dim)
+        return False
 
 
 def repeated(x: Float[Tensor, "b g j d"], heads: int) -> Float[Tensor, "b {heads} j d"]:
