@@ -1,6 +1,8 @@
 """Every law, on every example of every card; on layouts that Hypothesis draws; and on a broken encoding."""
 
+import os
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ def test_law(name: str, subject: Subject, seed: int) -> None:
     LAWS[name].check(subject)
 
 
-@settings(max_examples=400)
+@settings(max_examples=100 if os.environ.get("POSENC_CHECK_SHAPES") else 400)
 @given(problems([subject for _, subject in SUBJECTS]))
 def test_any_problem_is_answered_as_by_the_reference(drawn: Drawn) -> None:
     """Any scheme on any layout, with any masks, in any dtype: what float64 loops over pairs of tokens give."""
@@ -81,7 +83,7 @@ NEEDS_NEIGHBOURS = ("gradients are right and reach every parameter", "axes are n
 
 
 def test_every_law_has_a_broken_encoding() -> None:
-    assert BROKEN.keys() == LAWS.keys()
+    assert {name for name, *_ in BROKEN} == LAWS.keys()
 
 
 def test_cards_are_exempt_from_laws_that_there_are() -> None:
@@ -89,9 +91,10 @@ def test_cards_are_exempt_from_laws_that_there_are() -> None:
         assert card.exempt.keys() <= LAWS.keys(), card.name
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_law_finds_a_broken_encoding(name: str, seed: int) -> None:
-    kind, arguments = BROKEN[name]
+@pytest.mark.parametrize(("name", "kind", "arguments"), BROKEN)
+def test_law_finds_a_broken_encoding(
+    name: str, kind: type[posenc.Encoding], arguments: dict[str, Any], seed: int
+) -> None:
     scheme = kind.__mro__[1].__name__
     subject = Subject(catalog.card(scheme), arguments, kind)
     assert LAWS[name].concerns(subject)

@@ -96,8 +96,10 @@ def released_bucket(lags, buckets, distance):
 
 
 @pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (8, 20), (32, 100), (5, 9), (4, 1000)])
-def test_buckets_follow_the_logarithm(buckets, distance):
+def test_buckets_follow_the_logarithm(rng, buckets, distance):
     lags = np.arange(-1500, 1501)
+    if buckets > 100:  # whole powers of large numbers take long: a part of them
+        lags = np.concatenate([[0], rng.choice(lags, 600, replace=False)])
     wanted = released_bucket(lags, buckets, distance)
     np.testing.assert_array_equal(
         reference.deberta_bucket(lags, buckets, distance), np.clip(wanted, -buckets, buckets - 1)

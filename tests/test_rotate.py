@@ -20,6 +20,7 @@ import posenc
 from posenc import kernels
 from posenc.kernels import rotate as kernel
 from posenc.kernels.rotate import Turning, serves
+from posenc.term.in_place import _overlap
 
 pytestmark = pytest.mark.usefixtures("seed")
 built = pytest.mark.skipif(not kernels.BUILT, reason=kernels.MISSING)
@@ -755,8 +756,6 @@ def test_queries_and_keys_that_share_memory_are_refused(number: int, either: boo
 
 
 def test_memory_that_is_shared_is_found_exactly() -> None:
-    from posenc.term.in_place import _overlap
-
     memory = torch.zeros(600)
     for _ in range(300):
         pair = []
@@ -767,6 +766,16 @@ def test_memory_that_is_shared_is_found_exactly() -> None:
         memory.zero_()
         pair[0].fill_(1)
         assert _overlap(*pair) == bool(pair[1].any())
+
+
+def test_strides_of_another_dtype_are_others() -> None:
+    """In bytes the first halves of 16 numbers of 4 bytes end where numbers of 8 bytes begin."""
+    memory = torch.zeros(600)
+    q = memory[:64].view(4, 16)[:, :8]
+    k = memory.view(torch.float64)[4:36].view(4, 8)[:, :4]
+    assert q.data_ptr() + 32 == k.data_ptr()
+    assert not _overlap(q[None, None], k[None, None])
+    assert _overlap(memory[:64].view(1, 1, 4, 16), k[None, None])
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,14 @@ def one_compiled_graph_serves_all_lengths(subject: Subject) -> None:
     model = Model(subject, subject.make(torch.float32))
     fast, graphs = compiled(model)
     with captured():
-        for shape in shapes(subject.axes, 20):
+        for shape in shapes(subject.axes, 10):
             x = draw(3, *shape, subject.width, dtype=torch.float32)
             equal(fast(x), model(x), 1e-6)
-        assert len(graphs) == 1, f"{len(graphs)} graphs"
-        x = draw(3, *[1] * subject.axes, subject.width, dtype=torch.float32)
-        equal(fast(x), model(x), 1e-6)
-        assert len(graphs) <= 2, f"{len(graphs)} graphs with one token"
+            assert len(graphs) == 1, f"{len(graphs)} graphs"
+        if random.random() < 1 / 3:  # a second graph takes as long as the first: some subjects each run
+            x = draw(3, *[1] * subject.axes, subject.width, dtype=torch.float32)
+            equal(fast(x), model(x), 1e-6)
+            assert len(graphs) <= 2, f"{len(graphs)} graphs with one token"
 
 
 @law("one compiled graph decodes every step", ("absolute", *INSIDE), slow=True)
@@ -157,30 +158,21 @@ def untraced(subject: Subject, count: int = 4) -> Iterator[tuple[Tensor, ...]]:
         yield (x, torch.tensor(random.randint(0, 10**6))) if tensor_start(subject) else (x,)
 
 
-@law("an exported program serves other sizes", slow=True)
+@law("an exported program serves other sizes, in torch and in onnxruntime", slow=True)
 def an_exported_program_serves_other_sizes(subject: Subject) -> None:
     with captured():
         subject, model, inputs, sizes = exportable(subject)
-        program = torch.export.export(model, inputs, dynamic_shapes=sizes).module()
-        for others in untraced(subject):  # the program has torch's own operators alone, and eager may not
-            wide = [x.double() if x.is_floating_point() else x for x in others]
-            ours, eager, exact = program(*others), model(*others), model.double()(*wide)
-            model.float()
-            within_budget(ours, eager, exact)
-
-
-@law("onnxruntime gives the same", slow=True)
-def onnxruntime_gives_the_same(subject: Subject) -> None:
-    with captured():
-        subject, model, inputs, sizes = exportable(subject)
-        program = torch.onnx.export(model, inputs, dynamic_shapes=sizes, dynamo=True, verbose=False)
+        exported = torch.export.export(model, inputs, dynamic_shapes=sizes)
+        program, translated = exported.module(), torch.onnx.export(exported, dynamo=True, verbose=False)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), options)
+        session = onnxruntime.InferenceSession(translated.model_proto.SerializeToString(), options)
         names = [each.name for each in session.get_inputs()]
-        for others in untraced(subject):
+        for others in untraced(subject):  # the program has torch's own operators alone, and eager may not
             fed = dict(zip(names, (tensor.numpy() for tensor in others), strict=True))
-            eager, wide = model(*others), [x.double() if x.is_floating_point() else x for x in others]
-            exact = model.double()(*wide)
+            wide = [x.double() if x.is_floating_point() else x for x in others]
+            found = [program(*others), torch.from_numpy(session.run(None, fed)[0])]
+            eager, exact = model(*others), model.double()(*wide)
             model.float()
-            within_budget(torch.from_numpy(session.run(None, fed)[0]), eager, exact)
+            for ours in found:
+                within_budget(ours, eager, exact)
