@@ -162,5 +162,5 @@ def test_vectors_of_far_more_positions_than_pairs_are_made_pair_by_pair(seed: in
 def test_explain_says_where_there_is_a_number_for_every_pair(seed: int) -> None:
     q, k, v = torch.randn(3, 1, 2, 9, 16)
     plan = str(posenc.explain(q, k, v, posenc.Fire(2), posenc.Rotary(16), causal=True))
-    assert "terms in the logits: bias (a number for every pair, L x L); q and k turned before" in plan
+    assert "terms in the logits: bias (a number for every pair, L x L); q and k turned as they are read" in plan
     assert "not flex, sdpa, dense: cpu comes first" in plan or "not flex: FlexAttention is for CUDA" in plan

@@ -109,7 +109,7 @@ def explain(
     """The plan of `attention` for the same arguments: which backend, and why not the others.
 
     Prints as a few lines, which also say what a mask is made of, and which encodings turn queries and keys where more
-    than one does.
+    than one does. Its `backend.NAME` is what `attention` takes as `backend`; `refusals` are the reasons by that name.
 
     >>> q = k = v = torch.randn(1, 4, 9, 16)
     >>> print(posenc.explain(q, k, v, posenc.ALiBi(4), window=2, dropout=0.1))

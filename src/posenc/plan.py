@@ -139,7 +139,8 @@ class Plan(NamedTuple):
         pairwise = {"pairs": " (a number for every pair, L x L)"}
         named = zip(self.facts.terms, self.facts.forms, strict=True)
         terms = ", ".join(term + pairwise.get(form, "") for term, form in named) or "none"
-        turned = "" if self.facts.rotation == "none" else "; q and k turned before"
+        when = "as they are read" if self.backend.ROTATES else "before"
+        turned = "" if self.facts.rotation == "none" else f"; q and k turned {when}"
         gradients = "with" if self.facts.gradients else "without"
         lines = [
             f"backend: {self.backend.NAME}",

@@ -83,9 +83,11 @@ def require_masks(q: Tensor, k: Tensor, mask: Tensor | None, key_mask: Tensor | 
     if mask is not None:
         fits = mask.ndim == 4 and all(size in (1, whole) for size, whole in zip(mask.shape, full, strict=True))
         if not fits:
+            advice = "give it all four, as mask[None, None] of a square"
+            if mask.ndim == 4:
+                advice = "repeat what is shared by part of the batch, as mask.repeat(images, 1, 1, 1) of windows"
             raise ValueError(
-                f"mask must have four dimensions that broadcast to {full}, got shape {tuple(mask.shape)}: "
-                "give it all four, as mask[None, None] of a square"
+                f"mask must have four dimensions that broadcast to {full}, got shape {tuple(mask.shape)}: {advice}"
             )
     if key_mask is not None and key_mask.shape != (q.shape[0], k.shape[2]):
         raise ValueError(
