@@ -76,6 +76,12 @@ def content(*shape: int, added: tuple[int, ...] | None = None, behind: int = 8, 
     return Content(Relative(posenc.sequence(9)), [part])
 
 
+def rows_of(change: Callable[[Tensor], Tensor]) -> Content:
+    """Vectors whose row function does something else at last."""
+    part = Part("query", 0, torch.randn(1, 1, 17, 16), lambda lags: change(lags + 8))
+    return Content(Relative(posenc.sequence(9)), [part])
+
+
 def rotation(query: tuple[int, ...], key: tuple[int, ...], sines: tuple[int, ...] | None = None) -> Rotation:
     turns = [(torch.randn(shape), torch.randn(sines or shape)) for shape in (query, key)]
     return Rotation(Relative(posenc.sequence(9)), *turns, "half")
@@ -88,7 +94,8 @@ OTHERS: dict[str, tuple[Callable[[], posenc.Term], str]] = {
     ),
     "numbers of more rows": (lambda: bias(3, 1, 9, 9), r"the numbers of a term must be \[1 or 2, 1, 9, 9\] here, got"),
     "a table for more rows": (lambda: bias(3, 1, 17), r"the table of a term must be \[1 or 2, 1, 17\] here, got"),
-    "a table of fewer numbers": (lambda: bias(1, 1, 16), "positions must lie inside their extent"),
+    "a table of fewer numbers": (lambda: bias(1, 1, 16), "must give a number for each of the 17 relative positions"),
+    "a table of more numbers": (lambda: bias(1, 1, 18), "must give a number for each of the 17 relative positions"),
     "prefix numbers of two kinds": (lambda: bias(1, 1, 17, prefix=(1, 2)), r"prefix numbers.* \[1, 3\] here, got"),
     "prefix numbers of more heads": (lambda: bias(1, 1, 17, prefix=(2, 3)), r"prefix numbers.* \[1, 3\] here, got"),
     "narrower vectors": (
@@ -105,6 +112,10 @@ OTHERS: dict[str, tuple[Callable[[], posenc.Term], str]] = {
     ),
     "a vector added for each row": (lambda: content(1, 1, 17, 16, added=(2, 1, 1, 16)), "one vector for all rows"),
     "a vector added for more heads": (lambda: content(1, 1, 17, 16, added=(1, 2, 1, 16)), r"\[1, 16\] here, got"),
+    "rows for more of the batch": (lambda: rows_of(lambda rows: rows.expand(3, -1, -1)), r"\[1 or 2, 17\] here, got"),
+    "rows that are not whole": (lambda: rows_of(lambda rows: rows + 0.5), "must have one whole row for each of 17"),
+    "rows that are true or false": (lambda: rows_of(lambda rows: rows > 8), "must have one whole row for each of 17"),
+    "rows of some codes": (lambda: rows_of(lambda rows: rows[..., :16]), "must have one whole row for each of 17"),
     "angles of fewer tokens": (lambda: rotation((1, 1, 8, 4), (1, 1, 9, 4)), r"\[1 or 2, 1, 9, 4\] here, got"),
     "angles of more rows": (lambda: rotation((1, 1, 9, 4), (3, 1, 9, 4)), r"\[1 or 2, 1, 9, 4\] here, got"),
     "fewer angles for keys": (lambda: rotation((1, 1, 9, 4), (1, 1, 9, 2)), r"\[1 or 2, 1, 9, 4\] here, got"),
@@ -157,6 +168,44 @@ def test_vectors_of_far_more_positions_than_pairs_are_made_pair_by_pair(seed: in
     with torch.no_grad():
         dense, flexible = (posenc.attention(q, k, v, term, backend=backend) for backend in ("dense", "flex"))
     torch.testing.assert_close(flexible, dense, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["query", "key"])
+@pytest.mark.parametrize("first", [False, True])
+def test_each_part_has_a_future_of_its_own(side: str, first: bool, seed: int) -> None:
+    q, k, v = torch.randn(3, 2, 2, 9, 16)
+    future = [1.0, 0.0] if first else [0.5, -2.0]
+    parts = [Part(side, 0, torch.randn(1, 2, 17, 16), lambda lags: lags + 8, each) for each in future]  # type: ignore[arg-type]
+    term = Content(Relative(posenc.sequence(9)), parts)
+    both(q, k, v, term)
+    alone = [Content(term.relative, [part]).logits(q, k) for part in parts]
+    torch.testing.assert_close(term.logits(q, k), alone[0] + alone[1])
+    with torch.no_grad():
+        flexible = posenc.attention(q, k, v, term, backend="flex")
+    torch.testing.assert_close(flexible, posenc.attention(q, k, v, term, backend="dense"), rtol=1e-4, atol=1e-5)
+
+
+def test_parts_and_rotations_that_cannot_be() -> None:
+    table = torch.randn(1, 1, 17, 16)
+    for side, options in (("value", {"future": 1.0}), ("value", {"added": table[:, :, :1]}), ("querry", {})):
+        with pytest.raises(ValueError, match=r"vectors that join the values have no|side must be query, key or value"):
+            Content(Relative(posenc.sequence(9)), [Part(side, 0, table, lambda lags: lags + 8, **options)])  # type: ignore[arg-type]
+    turns = (torch.randn(1, 1, 9, 8), torch.randn(1, 1, 9, 8))
+    with pytest.raises(ValueError, match="layout must be half or interleaved, got 'Half'"):
+        Rotation(Relative(posenc.sequence(9)), turns, turns, "Half")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", ["table", "vectors", "sines"])
+def test_numbers_that_are_lazily_zero(place: str, seed: int) -> None:
+    q, k, v = torch.randn(3, 2, 2, 9, 16)
+    relative, cosines = Relative(posenc.sequence(9)), torch.randn(1, 1, 9, 8)
+    part = Part("query", 0, torch._efficientzerotensor((1, 2, 17, 16)), lambda lags: lags + 8)
+    term = {
+        "table": lambda: Bias(relative, torch._efficientzerotensor((1, 2, 17))),
+        "vectors": lambda: Content(relative, [part]),
+        "sines": lambda: Rotation(relative, *[(cosines, torch._efficientzerotensor(cosines.shape))] * 2, "half"),
+    }[place]()
+    both(q, k, v, term)
 
 
 def test_explain_says_where_there_is_a_number_for_every_pair(seed: int) -> None:

@@ -192,6 +192,10 @@ def coordinates(
             )
         if tensor.is_floating_point():
             _require(~tensor.isnan().any(), f"{name} must be numbers, got NaN", "NaN stands nowhere")
+        elif name == "order":  # of which differences are taken
+            _fitting(name, tensor)
+        if name == "document" and tensor.is_floating_point():
+            _require(tensor.isfinite().all(), "document must be finite, got infinity", "number the documents")
     values = values.double() if values.is_floating_point() else _fitting("coordinates", values)
     if extent is not None:
         extents = extent if isinstance(extent, SequenceOf) else (extent,) * values.shape[-1]

@@ -114,6 +114,11 @@ def require_term(term: Term, name: str, relative: Relative, q: Tensor, causal: b
         )
     if term.heads is not None and term.heads != heads:
         raise ValueError(f"{name} was made for {term.heads} heads, got q with {heads}: make it with num_heads={heads}")
+    if isinstance(term, Bias) and term.is_table and term.values.shape[2] != math.prod(term.relative.box or ()):
+        raise ValueError(
+            f"{name} must give a number for each of the {math.prod(term.relative.box or ())} relative positions, got "
+            f"{term.values.shape[2]}: make its table of that size"
+        )
     own = term.values.shape[1] if isinstance(term, Bias) else 1
     if own != 1 and own != heads:  # membership in a tuple would compare symbols by identity under compile
         raise ValueError(

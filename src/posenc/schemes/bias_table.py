@@ -19,8 +19,8 @@ __all__ = ["RelativePositionBias", "T5Bias", "t5_bucket"]
 class T5Bias(BiasEncoding):
     """A trained number for each head and bucket of distances: `b[h, i, j] = table[h, bucket(i - j)]`.
 
-    Half of the buckets are one distance each, the others grow with its logarithm up to `max_distance`. T5 itself does not
-    scale its logits: with its weights, pass `scale=1.0` to `attention`.
+    Half of the buckets are one distance each, the others grow with its logarithm up to `max_distance`. T5 itself does
+    not scale its logits: with its weights, pass `scale=1.0` to `attention`.
 
     Args:
         num_heads: number of heads.

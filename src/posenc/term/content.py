@@ -26,9 +26,9 @@ class Part(NamedTuple):
     table: Float[Tensor, "#b #h rows d"]
     row: Callable[[Int[Tensor, "b i j *n"]], Int[Tensor, "b i j"]]
     future: float = 0.0
-    """Added where a key is ahead of its query on the axis; -inf where the table has no row for it."""
+    """In place of the product where a key is ahead of its query on the axis; -inf where the table has no row for it."""
     added: Float[Tensor, "1 #h 1 d"] | None = None
-    """Added to the query (or the key) before the product."""
+    """Added to the query (or the key) before the product. What joins the values has neither of these two."""
 
 
 class Content(Term):
@@ -56,6 +56,11 @@ class Content(Term):
             hides=any(part.future == -torch.inf for part in parts),
             scale_factor=scale_factor,
         )
+        for part in parts:
+            if part.side not in ("query", "key", "value"):
+                raise ValueError(f"side must be query, key or value, got {part.side!r}: it says what the vectors meet")
+            if part.side == "value" and (part.future or part.added is not None):
+                raise ValueError("vectors that join the values have no future and nothing added, got one: leave it out")
         self.parts, self.scaled = parts, scaled
         self.joins_values = any(part.side == "value" for part in parts)
 
@@ -94,17 +99,20 @@ class Content(Term):
         q = q[..., prefix_query:, :]
         total = q.new_zeros(*q.shape[:-1], self.relative.keys.length - prefix_key)
         for part in self.parts:
+            if part.side == "value":
+                continue
             if part.side == "query":
-                total = total + self._meet(part, q, self._rows(part, q.device))
-            elif part.side == "key":
+                met = self._meet(part, q, self._rows(part, q.device))
+            else:
                 if k is None:
                     raise ValueError("these logits meet the keys too, got no keys: pass k=")
                 keys = repeated(k, q.shape[1])[..., prefix_key:, :]
-                total = total + self._meet(part, keys, self._rows(part, q.device).mT).mT
+                met = self._meet(part, keys, self._rows(part, q.device).mT).mT
             if part.future:
                 assert part.axis is not None
                 ahead = self.relative.along(part.axis, q.device) < 0
-                total = total.masked_fill(ahead[:, None], part.future)
+                met = met.masked_fill(ahead[:, None], part.future)
+            total = total + met
         return F.pad(total, (prefix_key, 0, prefix_query, 0))
 
     def score_mod(
@@ -130,8 +138,8 @@ class Content(Term):
             total = torch.zeros_like(score)
             for meets_query, future, product, row_of in reads:
                 row = row_of(b, code)
-                total = total + product(b, h, i if meets_query else j, row if future is None else row.clamp(min=0))
-                total = total if future is None else torch.where(row < 0, future, total)
+                met = product(b, h, i if meets_query else j, row if future is None else row.clamp(min=0))
+                total = total + (met if future is None else torch.where(row < 0, future, met))
             return score + total
 
         return add_products

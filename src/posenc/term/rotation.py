@@ -35,6 +35,8 @@ class Rotation(Term):
     ) -> None:
         """`query`, `key`: cosines and sines of the tokens after the prefix, which may carry a factor."""
         super().__init__(relative, heads=heads, head_dim=head_dim, causal=causal)
+        if layout not in ("half", "interleaved"):
+            raise ValueError(f"layout must be half or interleaved, got {layout!r}: it says which channels are a pair")
         self.query, self.key, self.layout = query, key, layout
 
     def tensors(self) -> list[Tensor]:

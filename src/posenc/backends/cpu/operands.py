@@ -68,6 +68,11 @@ class _Writer:
         relative, axis = term.relative, part.axis
         lags = relative.lag_table(self.device) if axis is None else relative.lags(axis, self.device)
         rows = part.row(lags[:, None])[:, 0]  # of every code
+        if rows.is_floating_point() or rows.dtype == torch.bool or rows.shape[-1] != lags.shape[1]:
+            raise ValueError(
+                f"a part must have one whole row for each of {lags.shape[1]} relative positions, got "
+                f"{list(rows.shape)} in {rows.dtype}: let its row function keep the shape"
+            )
         rows = rows.masked_fill((rows < 0) | (rows >= part.table.shape[-2]), -1)  # a box may be larger than the table
         rows = rows.masked_fill(lags < 0, 0) if part.future else rows
         table, scaled = part.table, term.scaled and part.side != "value"
@@ -164,4 +169,10 @@ def written(problem: Problem) -> Operands:
         elif isinstance(term, Content):
             for part in term.parts:
                 writer.part(term, part)
-    return Operands(writer.numbers, writer.places, [int(number) for number in writer.program])
+    numbers, places = ([_in_memory(x) for x in each] for each in (writer.numbers, writer.places))
+    return Operands(numbers, places, [int(number) for number in writer.program])
+
+
+def _in_memory(x: Tensor) -> Tensor:
+    """The same, with numbers where it had none: torch hands lists of lazily zero tensors on as they are."""
+    return x.clone() if not torch.compiler.is_compiling() and x._is_zerotensor() else x

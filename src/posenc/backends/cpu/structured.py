@@ -132,6 +132,7 @@ def _term(reader: _Reader, kind: int, problem: structures.Attention) -> structur
             term.codes = table.shape[-1]
         else:
             rows = reader.place()
+            require_sizes("the rows of relative positions", rows, (1, problem.batch), rows.shape[-1])
             term.rows, term.codes = table.shape[-2], rows.shape[-1]
             term.row, term.row_batch = rows.data_ptr(), rows.stride(0) if rows.shape[0] > 1 else 0
     if has_more:
