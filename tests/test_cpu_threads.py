@@ -228,3 +228,32 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         print("equal")
     """
     assert run(program, limit=60) == "equal"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_may_be_the_first_to_compute() -> None:
+    """The threads with which torch computed stayed with the parent, whose own bits are the same."""
+    program = """
+        import os
+        import torch
+        import posenc
+
+        torch.set_num_threads(2)
+        torch.ones(4_000_000).exp_()  # in parallel
+        torch.manual_seed(0)
+        q, k, v = torch.randn(3, 2, 4, 200, 16)
+        bias = posenc.ALiBi(4)
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            try:
+                os.write(writing, posenc.attention(q, k, v, bias, backend="cpu").numpy().tobytes()[:60000])
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            found = pipe.read()
+        os.wait()
+        assert len(found) == 60000
+        print("equal" if posenc.attention(q, k, v, bias, backend="cpu").numpy().tobytes()[:60000] == found else "other")
+    """
+    assert run(program, limit=60) == "equal"

@@ -25,6 +25,8 @@ MISSING = "the CPU kernel is not built: " + (
 )
 """Why there is none, where `BUILT` is False."""
 
+_IMPORTED_IN = os.getpid()
+
 
 @cache
 def library() -> ctypes.CDLL:
@@ -35,12 +37,15 @@ def library() -> ctypes.CDLL:
     if not BUILT:
         raise RuntimeError(MISSING)
     try:
-        return ctypes.CDLL(str(_PATH))
+        loaded = ctypes.CDLL(str(_PATH))
     except OSError as error:
         raise RuntimeError(
             f"the CPU kernel must be a library that this machine can load, got {_PATH} ({error}): "
             "install posenc again on this machine"
         ) from error
+    if os.getpid() != _IMPORTED_IN:  # a fork: torch's threads stayed behind
+        loaded.posenc_leave_team()
+    return loaded
 
 
 @cache

@@ -1,6 +1,8 @@
 // Compiled once, for any processor: which instruction set to use, and the threads.
+#include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <dlfcn.h>
 #include <memory>
 #include <mutex>
 #include <pthread.h>
@@ -100,23 +102,50 @@ struct Pool {
   }
 };
 
-// A forked child has none of its parent's threads: it starts with a new pool, and leaves the old one where it lies.
+// Torch's own team, where it computes with OpenMP: its threads look out for work for a while after each operator, so that
+// they are awake when attention comes, and would be in the way of ours. A forked child has none of its parent's threads,
+// of either kind: it starts with a pool of its own, and leaves the old one where it lies.
+typedef void (*Team)(void (*work)(void *), void *context, unsigned threads, unsigned flags);
+Team team = nullptr;
 Pool *pool = nullptr;
 std::once_flag once;
-void renew() { pool = new Pool; }
+void renew() { team = nullptr, pool = new Pool; }
+
+struct Shared {
+  std::atomic<int64_t> next{0};
+  int64_t parts;
+  void (*body)(void *, int64_t);
+  void *context;
+  static void work(void *given) {
+    Shared &shared = *(Shared *)given;
+    for (int64_t part; (part = shared.next++) < shared.parts;) shared.body(shared.context, part);
+  }
+};
+
+__attribute__((constructor)) void find_team() {
+  if (void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) team = (Team)dlsym(torch, "GOMP_parallel");
+  pthread_atfork(nullptr, nullptr, renew);
+}
 
 }  // namespace
 
+// For a library that a forked child is the first to load.
+EXPORT void posenc_leave_team() { team = nullptr; }
+
 void posenc_parallel(int64_t parts, int64_t threads, void (*body)(void *context, int64_t part), void *context) {
-  if (parts <= 1 || threads <= 1) {
+  threads = threads < parts ? threads : parts;
+  if (threads <= 1) {
     for (int64_t part = 0; part < parts; part++) body(context, part);
     return;
   }
+  if (team) {
+    Shared shared{{}, parts, body, context};
+    return team(Shared::work, &shared, (unsigned)threads, 0);
+  }
   std::call_once(once, [] {
-    renew();
-    pthread_atfork(nullptr, nullptr, renew);
+    if (!pool) renew();
   });
   Job job{body, context, parts};
-  job.helpers = (threads < parts ? threads : parts) - 1;
+  job.helpers = threads - 1;
   pool->run(job);
 }

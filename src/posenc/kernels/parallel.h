@@ -1,4 +1,4 @@
-// Threads of our own: torch's OpenMP runtime is a private copy, and does not survive a fork.
+// Several threads: torch's own where it has them for the asking, and ours after a fork, which they do not survive.
 #pragma once
 #include <cstdint>
 
