@@ -37,6 +37,7 @@ NOTHING, MEMORY_ALONE = required(None, None, memory=False), required(None, None)
 ONE = LINE._replace(queries=1)
 WINDOWS = Setting((7, 7), batch=1024, heads=4, head_dim=32)
 
+ALONE = "ready rotate", "ready rotate_"
 LINES = tuple(ours(name, frozen=frozen) for name in ("T5Bias", "Kerple") for frozen in (True, False))
 GOALS = [
     Goal("no encoding", LINE, (Subject(),), required(0.9, 1.0, 0.9, 1.0)),
@@ -67,10 +68,18 @@ GOALS = [
     ),
     Goal("one decode query, terms evaluated in the call", ONE, (ours("ALiBi"), ours("T5Bias")), NOTHING, train=False),
     Goal(
-        "rotary alone, beside cloning q and k",
+        "rotary alone, its term evaluated beforehand, beside cloning q and k",
         LINE,
-        (ours("Rotary", way="rotate"), ours("Rotary", way="rotate_")),
+        tuple(ours("Rotary", way=way, layout=layout) for layout in ("half", "interleaved") for way in ALONE),
         required(1.2, 1.2, memory=False),
+        Subject(way="clone"),
+        train=False,
+    ),
+    Goal(
+        "rotary alone, evaluated in the call, beside cloning q and k",
+        LINE,
+        (ours("Rotary", way="rotate"),),
+        NOTHING,
         Subject(way="clone"),
         train=False,
     ),

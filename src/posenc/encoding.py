@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from posenc.foreign import ForeignState, take_over
 from posenc.layout import Device, Positions
-from posenc.relative import Relative
+from posenc.relative import Relative, relative_to
 from posenc.term import Term
 
 __all__ = [
@@ -79,7 +79,7 @@ class Encoding(nn.Module):
         require_positions(positions)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype must be a real dtype, got {dtype}: attention wants torch.float32, or torch.float64")
-        relative = Relative(positions, key_positions)
+        relative = relative_to(positions, positions if key_positions is None else key_positions)
         require_axes(self, relative.queries)
         self.check(relative)
         with exact_arithmetic(device):

@@ -6,6 +6,7 @@ grids, packed and padded batches alike. `skewing` has the same lookup for one ax
 """
 
 from collections.abc import Sequence as SequenceOf
+from functools import lru_cache
 from math import prod
 from typing import Literal
 
@@ -15,10 +16,40 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from posenc.checks import assert_on_device, sizes
+from posenc.kernels.eager import transformed, unwatched
 from posenc.layout import Device, Positions
 from posenc.positions import grid, sequence
 
-__all__ = ["Relative", "relative_index"]
+__all__ = ["Relative", "relative_index", "relative_to"]
+
+
+def relative_to(queries: Positions, keys: Positions) -> "Relative":
+    """`Relative(queries, keys)`, the same one again where both were made from no tensor that may change.
+
+    The layers of a step share what it keeps.
+    """
+    kept = queries.device is None and keys.device is None and _lasts()
+    return _kept_relative(queries, keys) if kept else Relative(queries, keys)
+
+
+def _lasts() -> bool:
+    """Whether what is made now may serve later calls: tensors of a trace or a transform may not."""
+    return unwatched() and not transformed()
+
+
+@lru_cache(maxsize=16)
+def _kept_sequence(length: int) -> Positions:
+    return sequence(length)
+
+
+@lru_cache(maxsize=16)
+def _kept_last(keys: Positions, count: int) -> Positions:
+    return keys.last(count)
+
+
+@lru_cache(maxsize=16)
+def _kept_relative(queries: Positions, keys: Positions) -> "Relative":
+    return Relative(queries, keys)
 
 
 class Relative:
@@ -55,21 +86,24 @@ class Relative:
                 "key_positions needs positions too, got key_positions alone: pass the queries' as positions"
             )
         if key_positions is None:
-            key_positions = sequence(keys) if positions is None else positions
+            lasts = _lasts()
+            key_positions = positions or (_kept_sequence(keys) if lasts else sequence(keys))
             if key_positions.length != keys:
                 advice = "pass positions for the queries and key_positions for the keys"
                 raise ValueError(
                     f"positions must cover the {keys} keys, got {key_positions.length} tokens: "
                     + ("make the layout of that size" if queries == keys else advice)
                 )
-            return cls(key_positions.last(queries), key_positions)
+            kept = lasts and key_positions.device is None
+            last = _kept_last(key_positions, queries) if kept else key_positions.last(queries)
+            return relative_to(last, key_positions)
         assert positions is not None
         for name, layout, length in (("positions", positions, queries), ("key_positions", key_positions, keys)):
             if layout.length != length:
                 raise ValueError(
                     f"{name} must cover {length} tokens, got {layout.length}: make a layout of that length"
                 )
-        return cls(positions, key_positions)
+        return relative_to(positions, key_positions)
 
     @property
     def axes(self) -> int:
@@ -127,7 +161,7 @@ class Relative:
         self, device: Device = None, axis: int | None = None
     ) -> tuple[Int[Tensor, "b i"], Int[Tensor, "b j"]]:
         """The codes in 32 bits, kept for the next layer where positions were made from no tensor that may change."""
-        if torch.compiler.is_compiling() or self.queries.device is not None or self.keys.device is not None:
+        if self.queries.device is not None or self.keys.device is not None or not _lasts():
             code_query, code_key = (code.clamp(-(2**30), 2**30) for code in self.codes(device, axis))
             return code_query.int().contiguous(), code_key.int().contiguous()
         wanted = torch.device(device or "cpu"), axis

@@ -120,12 +120,15 @@ def _attention(subject: Subject, setting: Setting, given: list[Tensor], encoding
 
 def _ready(subject: Subject, setting: Setting, given: list[Tensor], encoding: Any) -> Made:
     """Attention with the scheme's term, evaluated beforehand, as the layers of a model share it."""
+    return _attend(subject, setting, given, [_term(setting, given, encoding)], None), []
+
+
+def _term(setting: Setting, given: list[Tensor], encoding: Any) -> Any:
     keys = setting.positions()
     queries = keys if not setting.queries else posenc.sequence(setting.queries, start=setting.tokens - setting.queries)
     dtype = torch.promote_types(given[0].dtype, torch.float32)
     with torch.no_grad():
-        term = encoding.term(queries, keys, device=setting.device, dtype=dtype)
-    return _attend(subject, setting, given, [term], None), []
+        return encoding.term(queries, keys, device=setting.device, dtype=dtype)
 
 
 def _attend(
@@ -148,13 +151,21 @@ def _rotated(subject: Subject, setting: Setting, given: list[Tensor], encoding: 
     return lambda: list(encoding(q, k, positions, positions)), parameters
 
 
-def _rotated_in_place(subject: Subject, setting: Setting, given: list[Tensor], encoding: Any) -> Made:
-    rotate = getattr(encoding, "rotate_", None)
-    if rotate is None:
-        raise ValueError(f"{subject.scheme} has no rotate_, which would turn queries and keys in place")
-    positions = setting.positions()
-    q, k = given[:2]
-    return lambda: list(rotate(q, k, positions)), []
+def _ready_rotated(subject: Subject, setting: Setting, given: list[Tensor], encoding: Any) -> Made:
+    """The same by a term that was evaluated beforehand."""
+    term, (q, k) = _turning(subject, setting, given, encoding), given[:2]
+    return lambda: list(term.rotate(q, k)), []
+
+
+def _ready_rotated_in_place(subject: Subject, setting: Setting, given: list[Tensor], encoding: Any) -> Made:
+    term, (q, k) = _turning(subject, setting, given, encoding), given[:2]
+    return lambda: list(term.rotate_(q, k)), []
+
+
+def _turning(subject: Subject, setting: Setting, given: list[Tensor], encoding: Any) -> Any:
+    if catalog.card(subject.scheme).place != "rotary":
+        raise ValueError(f"{subject.scheme} turns no queries and keys: measure a rotary scheme in this way")
+    return _term(setting, given, encoding)
 
 
 def _peer(subject: Subject, setting: Setting, given: list[Tensor], encoding: Any) -> Made:
@@ -176,5 +187,6 @@ WAYS: dict[str, Callable[[Subject, Setting, list[Tensor], Any], Made]] = {
     "ready": _ready,
     "clone": _cloned,
     "rotate": _rotated,
-    "rotate_": _rotated_in_place,
+    "ready rotate": _ready_rotated,
+    "ready rotate_": _ready_rotated_in_place,
 }

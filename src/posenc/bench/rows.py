@@ -155,7 +155,7 @@ def _trains(row: Row) -> bool:
     """Whether it has gradients: FlexAttention on a CPU and terms that were evaluated beforehand do not."""
     if row.subject.way in peers.NAMES:
         return peers.NAMES[row.subject.way].trains(row.setting)
-    return row.subject.way not in ("ready", "rotate_", "clone")
+    return row.subject.way != "clone" and not row.subject.way.startswith("ready")
 
 
 def _remembered(row: Row, memory: Memory, beside: Subject, training: bool) -> Row:

@@ -150,7 +150,7 @@ struct Backward {
   void take(const Block &block, const Tile &tile, int64_t columns, Adding<Real> &term) {
     const int64_t kind = term.term->kind;
     if (kind == ROWS_VALUE) term.take(block, tile, columns, part.logits, term.gradients);
-    else if (kind == TABLE) term.take(block, tile, columns, slopes, term.sums.now ? term.gradients + W : nullptr);
+    else if (kind == TABLE) term.take(block, tile, columns, slopes, term.sums.now ? term.gradients : nullptr);
     else term.take(block, tile, columns, slopes, term.gradients);
   }
 

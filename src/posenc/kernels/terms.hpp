@@ -19,6 +19,9 @@ struct Adding {
   bool backward = false;
   bool straight = false, monotone = false;  // whether rows rise one by one as codes do, or never fall
   int64_t depth = 0, rows = 0, line = 0;    // channels of a row, rows, and the room that a line of products takes
+  const Tiles *tiles = nullptr;
+  bool repeated = false;      // whether a TABLE is read by the same pairs again and again, as by windows: all are laid out
+  Real *pairs = nullptr;      // its numbers then: [queries][slots], of one head
   KeyCodes<Real> keys;
   int32_t *own = nullptr;     // [ROWS] code of each query of the block
   int32_t *row = nullptr;     // row of every code, turned round
@@ -38,24 +41,28 @@ struct Adding {
   bool is_rows() const { return term->kind >= ROWS_QUERY; }
   bool by_query() const { return term->kind == ROWS_QUERY || term->kind == ROWS_VALUE; }
   bool keeps_table() const { return backward || term->kind != ROWS_QUERY; }
+  // Of a TABLE of one head, as tiles read them and add up their gradients.
+  int64_t numbers() const { return repeated ? a->queries * tiles->slots : term->codes + 2 * W; }
   int64_t panels() const { return (rows + TILE - 1) / TILE; }
   int64_t panel_columns(int64_t p) const { return padded<Real>(least<int64_t>(TILE, rows - p * TILE)); }
 
-  void lay_out(Arena &arena, const Attention &attention, const Term &given, const Tiles &tiles, const Plan &plan, bool back) {
-    a = &attention, term = &given, backward = back;
+  void lay_out(Arena &arena, const Attention &attention, const Term &given, const Tiles &of_keys, const Plan &plan, bool back) {
+    a = &attention, term = &given, tiles = &of_keys, backward = back;
     rows = term->rows;
     own = arena.take<int32_t>(ROWS);
-    if (term->kind != PAIRS) keys.lay_out(arena, tiles);
+    if (term->kind != PAIRS) keys.lay_out(arena, *tiles);
+    const bool alike = !term->batch && !term->query_code_batch && !term->key_code_batch && (plan.grouped == 1 || !term->head);
+    repeated = term->kind == TABLE && alike && a->batch > 1 && a->queries * tiles->slots <= 1 << 15;
     const bool by_batch = term->batch != 0, by_head = each_head();
     const int64_t heads = by_head ? plan.grouped : 1, all = plan.total;
     // neighbouring items of one key head, batch row or all: units go by key head, batch row, query head
     const int64_t span = by_batch ? plan.blocks * plan.grouped : by_head ? plan.blocks * plan.grouped * a->batch : all;
     if (term->kind == TABLE) {
       table = arena.take<Real>(term->codes + 2 * W);
+      if (repeated) clear(pairs = arena.take<Real>(numbers()), numbers());
       if (backward && term->gradient) {
-        sums.lay_out(arena, heads * (term->codes + 2 * W), most<int64_t>(span, 1));
-        gradients = arena.take<Real>(term->codes + 2 * W);
-        clear(gradients, term->codes + 2 * W);
+        sums.lay_out(arena, heads * numbers(), most<int64_t>(span, 1));
+        if (!repeated) clear(gradients = arena.take<Real>(numbers()), numbers());
       }
     }
     if (term->prefix && backward && term->prefix_gradient)
@@ -69,7 +76,7 @@ struct Adding {
     shape = arena.take<uint8_t>(term->codes + 3 * W);
     if (keeps_table()) table = arena.take<Real>((rows + STRIP) * deep);
     if (by_query()) panel = arena.take<Real>(depth * padded<Real>(rows));
-    line = by_query() ? padded<Real>(rows) + W : tiles.slots;
+    line = by_query() ? padded<Real>(rows) + W : tiles->slots;
     const int64_t height = by_query() ? ROWS : rows + STRIP;
     lines = arena.take<Real>(height * line);
     if (backward) gradients = arena.take<Real>(height * line);
@@ -94,6 +101,7 @@ struct Adding {
     if (term->kind == TABLE) {
       for (int64_t n = 0; n < W; n++) table[n] = table[W + term->codes + n] = 0;
       for (int64_t n = 0; n < term->codes; n++) table[W + n] = given[term->codes - 1 - n];
+      if (repeated) each_pair([&](int64_t code, Real &pair) { pair = given[code]; }, pairs);
       return;
     }
     const Real factor = term->kind == ROWS_KEY && term->scaled ? (Real)a->scale : Real(1);
@@ -104,6 +112,17 @@ struct Adding {
       for (int64_t p = 0; p < panels(); p++)
         for (int64_t c = 0; c < panel_columns(p); c += W)
           transpose(given + (rows - 1 - p * TILE - c) * depth, -depth, least<int64_t>(W, rows - p * TILE - c), depth, panel + p * TILE * depth + c, panel_columns(p));
+  }
+  // Calls use(code, number) for the numbers [queries][slots] of all pairs of a table that is laid out.
+  template <class Use, class Number>
+  void each_pair(Use use, Number *of_pairs) const {
+    for (int64_t i = a->query_prefix; i < a->queries; i++)
+      for (int64_t t = 0; t < tiles->count; t++) {
+        const Tile &tile = tiles->tile[t];
+        Number *row = of_pairs + i * tiles->slots + tile.slot;
+        const int32_t *code = term->key_code + tile.key - a->key_prefix;
+        for (int64_t c = 0; c < tile.count && tile.key >= a->key_prefix; c++) use(term->query_code[i - a->query_prefix] + code[c], row[c]);
+      }
   }
   void read_rows(int64_t b) {
     row_batch = b;
@@ -256,7 +275,7 @@ struct Adding {
 
   // logits += the term, or what its rows give the values' gradients.
   void add(const Block &block, const Tile &tile, int64_t columns, Real *logits) const {
-    const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile;
+    const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile && !repeated;
     const Real *from = term->kind == TABLE ? table + W : lines;
     const Course course = coded ? course_of(tile, columns) : MIXED;
     const bool has = coded && has_line();
@@ -270,6 +289,9 @@ struct Adding {
       } else if (term->kind == PAIRS) {
         const Real *pair = pair_of(block, r, tile);
         for (int64_t c = 0; c < least(tile.count, columns); c++) to[c] += pair[c * term->key];
+      } else if (repeated) {
+        const Real *pair = pairs + (block.query + r) * tiles->slots + tile.slot;
+        for (int64_t c = 0; c < columns; c += W) add_to(to + c, load(pair + c));
       } else if (has) {
         const Real *at = line_of(from, r);
         if (course == RUN)
@@ -293,7 +315,7 @@ struct Adding {
   }
   // Gradients of the term's numbers += those of the logits (or weights by row += weights). Columns beyond keys are 0.
   void take(const Block &block, const Tile &tile, int64_t columns, const Real *logits, Real *to) const {
-    const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile && to;
+    const bool prefix_tile = tile.key < a->key_prefix, coded = term->kind != PAIRS && !prefix_tile && !repeated && to;
     const Course course = coded ? course_of(tile, columns) : MIXED;
     const bool has = coded && has_line();
     const int32_t *codes = keys.code + tile.slot;
@@ -309,8 +331,12 @@ struct Adding {
         if (!term->gradient) continue;
         Real *pair = (Real *)term->gradient + (pair_of(block, r, tile) - (const Real *)term->table);
         for (int64_t c = 0; c < least(tile.count, columns); c++) pair[c] = from[c];
+      } else if (repeated) {
+        if (!sums.now) continue;
+        Real *pair = sums_of(block) + (block.query + r) * tiles->slots + tile.slot;
+        for (int64_t c = 0; c < columns; c += W) add_to(pair + c, load(from + c));
       } else if (has) {
-        Real *at = line_of(to, r);
+        Real *at = line_of(term->kind == TABLE ? to + W : to, r);
         if (course == RUN)
           for (int64_t c = 0; c < columns; c += W) add_to(at + codes[0] + c, load(from + c));
         else if (course == RISING_VECTORS)
@@ -342,14 +368,14 @@ struct Adding {
   Real *sums_of(const Block &block) const {
     if (!sums.now) return nullptr;
     const int64_t within = each_head() ? block.h - block.g * (a->heads / a->groups) : 0;
-    return sums.now + within * (term->kind == TABLE ? term->codes + 2 * W : (rows + STRIP) * deep);
+    return sums.now + within * (term->kind == TABLE ? numbers() : (rows + STRIP) * deep);
   }
   void start_sums(int64_t begin, int64_t end) {
     for (Sums<Real> *each : {&sums, &prefix_sums, &added_sums}) each->start(begin, end);
   }
-  // A TABLE's gradients of one head and batch row go to the sums.
+  // A TABLE's gradients of one head and batch row go to the sums, if they are not there already.
   void leave_unit(const Block &block) {
-    if (term->kind != TABLE || !sums.now) return;
+    if (term->kind != TABLE || !sums.now || repeated) return;
     Real *to = sums_of(block);
     for (int64_t n = 0; n < term->codes + 2 * W; n++) to[n] += gradients[n], gradients[n] = 0;
   }
@@ -374,8 +400,9 @@ struct Adding {
     for (int64_t h = 0; h < heads; h++) {
       Real *to = (Real *)term->gradient + (first + h) * each;
       if (term->kind == TABLE) {
-        const Real *from = all + h * (term->codes + 2 * W) + W;
-        for (int64_t n = 0; n < term->codes; n++) to[n] = from[term->codes - 1 - n];
+        const Real *from = all + h * numbers();
+        for (int64_t n = 0; n < term->codes; n++) to[n] = repeated ? 0 : from[W + term->codes - 1 - n];
+        if (repeated) each_pair([&](int64_t code, const Real &number) { to[code] += number; }, from);
       } else {
         const Real *from = all + h * (rows + STRIP) * deep;
         for (int64_t r = 0; r < rows; r++)

@@ -17,6 +17,10 @@ from posenc.inside import BiasEncoding
 __all__ = ["ContinuousPositionBias", "Fire"]
 
 
+AT_ONCE = 2048
+"""Relative positions, whose hidden numbers are held at a time."""
+
+
 class ContinuousPositionBias(BiasEncoding):
     """A network of log-spaced relative positions: `b[h, i, j] = 16 sigmoid(W2_h relu(W1 c(i - j) + b1))`.
 
@@ -72,7 +76,8 @@ class ContinuousPositionBias(BiasEncoding):
         for axis, size in enumerate(self.pretrained_shape):
             stretched = relative[..., axis].double() * (8 / max(size - 1, 1))
             columns.append(stretched.sign() * stretched.abs().log1p() / math.log(8))
-        return 16 * _network(torch.stack(columns, -1), self.hidden, self.output).sigmoid()
+        features = torch.stack(columns, -1).to(arithmetic_dtype(self.hidden.weight.dtype))
+        return 16 * _network(features, self.hidden, self.output).sigmoid()
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.shape}, pretrained_shape={self.pretrained_shape}"
@@ -166,8 +171,12 @@ class Fire(BiasEncoding):
 
 def _network(features: Float[Tensor, "*b n"], hidden: nn.Linear, output: nn.Linear) -> Float[Tensor, "h *b"]:
     """Linear, ReLU, linear, in the dtype of the features: a cast module's own is too narrow."""
-    inner = F.linear(features, *_wide(hidden, features.dtype)).relu()
-    return F.linear(inner, *_wide(output, features.dtype)).movedim(-1, 0)
+    first, second = _wide(hidden, features.dtype), _wide(output, features.dtype)
+    if torch.compiler.is_compiling():  # which fuses the three
+        return F.linear(F.linear(features, *first).relu(), *second).movedim(-1, 0)
+    pieces = features.reshape(-1, features.shape[-1]).split(AT_ONCE)
+    numbers = torch.cat([F.linear(F.linear(piece, *first).relu_(), *second) for piece in pieces])
+    return numbers.reshape(*features.shape[:-1], numbers.shape[-1]).movedim(-1, 0)
 
 
 def _wide(layer: nn.Linear, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

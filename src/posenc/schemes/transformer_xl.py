@@ -17,6 +17,10 @@ from posenc.term import Part
 __all__ = ["TransformerXL"]
 
 
+AT_ONCE = 1024
+"""Relative positions, whose sinusoids are held at a time in float64."""
+
+
 class TransformerXL(ContentEncoding):
     """Sinusoids of the relative position, projected for each head, with a trained vector beside the query in each term.
 
@@ -73,8 +77,10 @@ class TransformerXL(ContentEncoding):
         projection, u, v = (x.to(dtype) for x in (self.projection, self.content_bias, self.position_bias))
         lags = relative.lags(0, self.projection.device if device is None else device)
         first = lags[:, :1, None]
-        waves = sinusoid(lags, self.dim, self.base, "concatenated").to(dtype)
-        vectors = waves[:, None] @ projection.mT  # W r(i - j), [b, h, lags, d]
+        # W r(i - j), [b, h, lags, d], the sinusoids of some lags at a time
+        pieces = [lags] if torch.compiler.is_compiling() else lags.split(AT_ONCE, -1)
+        waves = (sinusoid(piece, self.dim, self.base, "concatenated").to(dtype) for piece in pieces)
+        vectors = torch.cat([wave[:, None] @ projection.mT for wave in waves], 2)
         return [
             Part("query", 0, vectors, lambda pairs: pairs - first, added=v[None, :, None]),
             Part("key", 0, u[None, :, None], torch.zeros_like),  # one row, whatever the relative position
