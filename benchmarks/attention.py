@@ -99,16 +99,20 @@ GOALS = [
 
 def main() -> None:
     options = parser(__doc__, repeats=9)
-    options.add_argument("--only", default="", metavar="NAME", help="goals whose names have this in them")
+    options.add_argument(
+        "--only", action="append", metavar="NAME", help="goals whose names have this in them; may be given again"
+    )
     options.add_argument("--dtypes", default="float32,bfloat16", help="default: float32,bfloat16")
     options.add_argument("--allowance", type=float, default=0.0, help="added to every required ratio (default: 0)")
     options.add_argument("--tokens", type=int, default=4096, help="in place of 4,096, to try the script (a square)")
     options.add_argument("--inference", action="store_true", help="leave the backward pass out")
     options.add_argument("--no-peers", action="store_true", help="leave other packages out")
     given = options.parse_args()
-    goals = [goal for goal in GOALS if given.only in goal.name]
-    if not goals:
-        options.error(f"--only must be in a name, got {given.only!r}: give part of {', '.join(g.name for g in GOALS)}")
+    wanted = given.only or [""]
+    for part in wanted:
+        if not any(part in goal.name for goal in GOALS):
+            options.error(f"--only must be in a name, got {part!r}: give part of {'; '.join(g.name for g in GOALS)}")
+    goals = [goal for goal in GOALS if any(part in goal.name for part in wanted)]
     report = Report("Attention with position", given.json, train=not given.inference)
     with Memory() as memory:
         for dtype in given.dtypes.split(","):

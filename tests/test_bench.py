@@ -359,5 +359,7 @@ def test_the_columns_of_a_line_stand_below_their_headings():
 
 
 def test_a_way_that_a_scheme_has_not_is_a_row_that_says_so():
-    (row,) = rows.compare([Subject("ALiBi", way="ready rotate_")], Setting((4,)), beside=Subject(way="clone"), repeats=1)
+    (row,) = rows.compare(
+        [Subject("ALiBi", way="ready rotate_")], Setting((4,)), beside=Subject(way="clone"), repeats=1
+    )
     assert row.refused.startswith("ALiBi, ready rotate_ is left out: ALiBi turns no queries")

@@ -130,7 +130,7 @@ def test_a_report_is_written_after_each_result(
     ],
 )
 def test_the_scripts_run(tmp_path: Path, script: str, arguments: list[str], expected: str) -> None:
-    path = tmp_path / "found.json"
+    path = tmp_path / "another" / "found.json"
     command = [sys.executable, str(SCRIPTS / script), *arguments, "--repeats", "1", "--json", str(path)]
     finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert expected in finished.stdout

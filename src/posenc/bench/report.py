@@ -22,6 +22,8 @@ class Report:
 
     def __init__(self, title: str, path: Path | None, train: bool) -> None:
         self.title, self.path, self.train = title, path, train
+        if path is not None:  # before anything takes its time
+            path.parent.mkdir(parents=True, exist_ok=True)
         self.results: list[Result] = []
         self.goal = self.dtype = ""
         self.about = about()
