@@ -172,7 +172,7 @@ def test_a_killed_comparison_continues(folder):
 
 
 def test_ctrl_c_ends_with_130_and_keeps_what_is_finished(folder):
-    process = start(folder, steps=100, jobs=2)
+    process = start(folder, steps=300, jobs=2)  # so long that the signal comes before the last trial ends
     with contextlib.closing(process.stderr):
         wait_for(lambda: len(stored(folder)) >= 1 or process.poll() is not None)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well

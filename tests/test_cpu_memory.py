@@ -108,7 +108,7 @@ def test_a_term_takes_a_few_mebibytes_at_4096_keys(train: bool, allowed: float, 
     """Beyond torch's attention without one. The logits of these 256 queries alone would take 32 MiB."""
     plain, *calls = FEW[train]
     extra = {call.scheme: round(peaks[call] - peaks[plain], 1) for call in calls}
-    # its waves, 8,191 x 512, are float64 before they are projected, and the vectors float32: 43 MiB, whatever the kernel
+    # its waves, 8,191 x 512, and the vectors that are made of them are 16 MiB each, whatever the kernel
     allowances = {"Transformer-XL": 48.0}
     assert {scheme: taken for scheme, taken in extra.items() if taken > allowances.get(scheme, allowed)} == {}
 

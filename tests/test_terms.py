@@ -73,8 +73,8 @@ def faded(q: Tensor, k: Tensor, where: Tensor, layout: str, rate: Tensor) -> Ten
     """q_i . k_j a pair: turned by (i - j) and multiplied by exp(rate (i - j)); two channels stay as they are."""
     logits = torch.empty(*q.shape[:3], k.shape[2], dtype=torch.float64)
     pairs = [(0, 2), (1, 3)] if layout == "half" else [(0, 1), (2, 3)]
-    for i, at in enumerate(where):
-        for j, there in enumerate(where):
+    for i, at in enumerate(where.double()):
+        for j, there in enumerate(where.double()):
             total = (q[:, :, i, 4:] * k[:, :, j, 4:]).sum(-1)
             for pair, (a, b) in enumerate(pairs):
                 angle, factor = (at - there) * (1.0, 0.05)[pair], (rate[pair].double() * (at - there)).exp()

@@ -42,7 +42,7 @@ def errors(subject: Subject, setting: Setting, train: bool) -> Errors | None:
         return None
     call = called(subject, setting, train)
     ours = subject.way in ("attention", "rotate")  # what others train has no gradient of ours beside it
-    rows = None if embeds(subject) or "rotate" in subject.way else _rows(setting)
+    rows = None if embeds(subject) or subject.way in ("rotate", "ready rotate", "ready rotate_") else _rows(setting)
     wide = Call(call.forward, [_wide(each) for each in call.given], [], copy.deepcopy(call.encoding))
     if wide.encoding is not None:
         wide.encoding.double()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from posenc.buckets import bucket_of, whole_lags
 from posenc.checks import flag, sizes, whole
+from posenc.encoding import arithmetic_dtype
 from posenc.foreign import ForeignState
 from posenc.inside import BiasEncoding
 from posenc.relative import Relative, table_size
@@ -56,7 +57,8 @@ class T5Bias(BiasEncoding):
         relative.require_integers("T5Bias")
 
     def bias(self, relative: Int[Tensor, "*b 1"]) -> Float[Tensor, "h *b"]:
-        return self.table[:, t5_bucket(relative[..., 0], self.num_buckets, self.max_distance, self.bidirectional)]
+        table = self.table.to(arithmetic_dtype(self.table.dtype))  # in which gradients of all lags of a bucket add up
+        return table[:, t5_bucket(relative[..., 0], self.num_buckets, self.max_distance, self.bidirectional)]
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.num_buckets}, {self.max_distance}, bidirectional={self.bidirectional}"

@@ -9,6 +9,7 @@ from posenc.checks import whole
 from posenc.encoding import arithmetic_dtype
 from posenc.foreign import ForeignState
 from posenc.inside import ContentEncoding
+from posenc.kernels.eager import transformed
 from posenc.layout import Device
 from posenc.relative import Relative
 from posenc.sinusoid import require_base, sinusoid
@@ -77,14 +78,20 @@ class TransformerXL(ContentEncoding):
         projection, u, v = (x.to(dtype) for x in (self.projection, self.content_bias, self.position_bias))
         lags = relative.lags(0, self.projection.device if device is None else device)
         first = lags[:, :1, None]
-        # W r(i - j), [b, h, lags, d], the sinusoids of some lags at a time
-        pieces = [lags] if torch.compiler.is_compiling() else lags.split(AT_ONCE, -1)
-        waves = (sinusoid(piece, self.dim, self.base, "concatenated").to(dtype) for piece in pieces)
-        vectors = torch.cat([wave[:, None] @ projection.mT for wave in waves], 2)
+        vectors = self._waves(lags, dtype)[:, None] @ projection.mT  # W r(i - j), [b, h, lags, d]
         return [
             Part("query", 0, vectors, lambda pairs: pairs - first, added=v[None, :, None]),
             Part("key", 0, u[None, :, None], torch.zeros_like),  # one row, whatever the relative position
         ]
+
+    def _waves(self, lags: Tensor, dtype: torch.dtype) -> Tensor:
+        """The sinusoids of lags, some at a time in float64."""
+        if torch.compiler.is_compiling() or transformed():
+            return sinusoid(lags, self.dim, self.base, "concatenated").to(dtype)
+        waves = lags.new_empty((*lags.shape, self.dim), dtype=dtype)
+        for piece, place in zip(lags.split(AT_ONCE, -1), waves.split(AT_ONCE, -2), strict=True):
+            place.copy_(sinusoid(piece, self.dim, self.base, "concatenated"))
+        return waves
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, {self.head_dim}, dim={self.dim}, base={self.base:g}"
