@@ -24,11 +24,13 @@ from posenc.compare.trial import run_trial
 
 TINY = Sizes(width=16, heads=2, layers=2, hidden=16)
 PROGRAM = """
+import signal
 import sys
 from pathlib import Path
 from rich.console import Console
 from posenc.compare import Settings, compare
 from posenc.compare.encodings import Sizes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job begins without
 steps, jobs = map(int, sys.argv[1:])
 given = {"text": Path("words.txt"), "encodings": ("rotary", "alibi"), "seeds": 3, "lengths": (1.0,)}
 settings = Settings(**given, steps=steps, jobs=jobs)
@@ -172,7 +174,7 @@ def test_a_killed_comparison_continues(folder):
 
 
 def test_ctrl_c_ends_with_130_and_keeps_what_is_finished(folder):
-    process = start(folder, steps=300, jobs=2)  # so long that the signal comes before the last trial ends
+    process = start(folder, steps=100, jobs=2)
     with contextlib.closing(process.stderr):
         wait_for(lambda: len(stored(folder)) >= 1 or process.poll() is not None)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
