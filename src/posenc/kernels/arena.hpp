@@ -28,7 +28,6 @@ class Blocks {
   ~Blocks() { free(data_); }
   Blocks(const Blocks &) = delete;
   bool ok() const { return data_ != nullptr; }
-  int64_t bytes() const { return bytes_; }
   char *operator[](int64_t part) const { return data_ + part * bytes_; }
 
  private:
